@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -121,7 +120,7 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
             - a JSONL file, or an iterable of dicts: ``{"question", "context", "answers"}``. A context is a text or a
               document; answers are texts or ``{"text", "start"}``, and ``[]`` where the context has none, or
               ``{"text": […], "answer_start": […]}`` as in the Hub's copies of SQuAD. ``"split"`` is ``train`` unless
-              it says otherwise. Answers that are only parts of words there are left out, with a warning
+              it says otherwise
             - a BEIR folder whose queries have ``answers``
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
               documents answer a query
@@ -157,13 +156,9 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
 
 
 def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ReadingData:
-    """Read (place, ``{"question", "context", "answers", "split"}``).
-
-    An answer that is only a part of a word there is left out, and so is a question without another one.
-    """
+    """Read (place, ``{"question", "context", "answers", "split"}``)."""
     corpus, splits = Corpus(), dict[str, list[Example]]()
     rows: dict[str, int] = {}
-    broken: list[str] = []
     for place, record in records:
         with located(place):
             question = record.get("question")
@@ -174,41 +169,23 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row, text = rows.setdefault(corpus.add(passage), len(rows)), passage.content
-            whole, parts = _places(answers, text)
-            broken += [f"{shown(said)} of {place}" for said in parts]
-            if whole or not answers:
-                starts = {(said, row): positions for said, positions in whole.items() if positions}
-                example = Example(question, tuple(whole), (row,), starts)
-                splits.setdefault(str(record.get("split", "train")), []).append(example)
+            places: dict[str, tuple[int, ...]] = {}  # of each answer, the starts that are given
+            for said, start in answers:
+                if start is None and not occurrences(text, said):
+                    raise InputError(
+                        f"the answer {shown(said)} is not in its context {shown(text)}, as whole words: give it as it "
+                        "stands there, or where it starts: {'text': …, 'start': …}"
+                    )
+                if start is not None and not text.startswith(said, start):
+                    what = f"the answer {shown(said)} should start at character {start}"
+                    raise InputError(f"{what}, where {text[start:][:40]!r} stands")
+                places[said] = places.get(said, ()) + (() if start is None else (start,))
+            starts = {(said, row): positions for said, positions in places.items() if positions}
+            example = Example(question, tuple(places), (row,), starts)
+            splits.setdefault(str(record.get("split", "train")), []).append(example)
     if not rows:
         raise InputError(f"{name} has no questions; give at least two")
-    if broken:
-        left_out = (
-            f"answers that are only parts of words in their contexts are left out ({len(broken)}), such as "
-            f"{broken[0]}. Give whole words, or where they start: {{'text': …, 'start': …}}"
-        )
-        if not splits:
-            raise InputError(f"{name} has no questions but such whose {left_out}")
-        warnings.warn(f"{name}: {left_out}", stacklevel=3)
     return ReadingData(name, list(corpus.values()), splits)
-
-
-def _places(answers: Iterable[Said], text: str) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """Answers in a context with the starts that are given, and answers that are only parts of words."""
-    whole, broken = dict[str, tuple[int, ...]](), list[str]()
-    for said, start in answers:
-        if start is not None and not text.startswith(said, start):
-            what = f"the answer {shown(said)} should start at character {start}"
-            raise InputError(f"{what}, where {text[start:][:40]!r} stands")
-        if start is not None:
-            whole[said] = (*whole.get(said, ()), start)
-        elif occurrences(text, said):
-            whole.setdefault(said, ())
-        elif said.strip() and said.lower() in text.lower():
-            broken.append(said)
-        else:
-            raise InputError(f"the answer {shown(said)} is not in its context {shown(text)}")
-    return whole, broken
 
 
 def _listed(answers: Any) -> list[Said]:
