@@ -30,6 +30,8 @@ EXPLAINED_DOCUMENTS = 50_000
 """Documents of a training that topics are read from."""
 OUTLINED_DOCUMENTS = 100_000
 """Documents of an index that topics are read from."""
+TERMS_OF_A_NODE = 5
+"""Terms of a node in an outline."""
 DOCUMENTS_AT_ONCE = 1024
 """Documents whose leaves are read at a time."""
 
@@ -67,7 +69,7 @@ def topics_of_training(task: TreeTask) -> TopicTerms:
     return topics_of_texts((corpus[row].content for row in chosen.tolist()), leaves, config.depth)
 
 
-def outline(index: Any, *, level: int | None = None, terms: int = 5) -> str:
+def outline(index: Any, *, level: int | None = None) -> str:
     """Outline the tree of an index: a line for each node that has documents, with their number and the node's terms.
 
     A document belongs to the likelier node at every split. Nodes are named by their turns from the root, and indented.
@@ -75,13 +77,11 @@ def outline(index: Any, *, level: int | None = None, terms: int = 5) -> str:
     Args:
         index: The :class:`palmette.Index` of a :class:`~palmette.TreeModel`.
         level: Deepest level shown; ``None`` for the leaves.
-        terms: Words and word pairs per node.
     """
     if index.model.method != "tree":
         raise ConfigError(f"only a tree has an outline; this index is of method {index.model.method!r}")
     depth = index.model.config.depth
     check_range("outline", "level", level, 1, depth, whole=True)
-    check_range("outline", "terms", terms, 0, whole=True)
     with index.backend.read() as view:
         keys = view.keys()
         if not len(keys):
@@ -91,7 +91,7 @@ def outline(index: Any, *, level: int | None = None, terms: int = 5) -> str:
         leaf = np.concatenate([greedy_leaf(as_floats(view.rows(LEAVES, part.tolist()))) for part in parts])
         sampled = evenly_spaced(len(keys), OUTLINED_DOCUMENTS)
         texts = (document.content for part in by_documents(view, keys[sampled]) for document in view.documents(part))
-        topics = topics_of_texts(texts, leaf[sampled], depth, terms=terms)
+        topics = topics_of_texts(texts, leaf[sampled], depth, terms=TERMS_OF_A_NODE)
     # 2. A line for each node; in the order of their names a node comes before those below it.
     lines = {"": f"{len(keys):,} documents"}
     for down in range(1, (level or depth) + 1):
