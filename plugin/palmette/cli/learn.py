@@ -90,7 +90,7 @@ def _run_ask(args: argparse.Namespace) -> None:
     if report.kept:
         print(f"next: palmette train space {args.out} --out ckpt")
     elif not report.calls + report.reused:
-        print("nothing to train on: no call was made; raise --max-calls or --max-tokens, and run again")
+        print("nothing to train on: no call was made; raise --max-calls, and run again")
     else:
         advice = "try another model or other --kinds, or --round-trip 0, which keeps questions that do not find again"
         print(f"nothing to train on: no question was kept; read {args.out / 'answers.jsonl'}, and {advice}")

@@ -86,10 +86,9 @@ def ask(
     schema: Mapping[str, Any],
     concurrency: int,
     max_calls: int | None,
-    max_tokens: int | None,
     progress: bool | None,
 ) -> None:
-    """Make the calls that have no logged answer, within the limits.
+    """Make the calls that have no logged answer, within the limit.
 
     Raises the error of a call if the key is wrong, or if there is no answer at all: the first ``concurrency`` calls
     have failed, or all have. Other errors are reported.
@@ -112,11 +111,10 @@ def ask(
             while waiting or running:
                 # 1. Begin as many calls as may run at a time, until a limit is reached.
                 while waiting and len(running) < concurrency:
-                    spent = report.tokens + sum(call.tokens for call in running.values()) + waiting[-1].tokens
                     if in_a_row >= max(concurrency, MOST_FAILURES):
                         report.errors.append(f"{in_a_row} calls in a row failed: the others were not made")
                         waiting.clear()
-                    elif made == max_calls or (max_tokens is not None and spent > max_tokens):
+                    elif made == max_calls:
                         waiting.clear()
                     else:
                         call = waiting.pop()

@@ -72,8 +72,6 @@ class QuestionOptions(Config):
     """Number of questions of each kind and passage, written in one call."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
     """Largest number of calls in this run; ``None`` for all that are needed."""
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Largest number of tokens of prompts and replies in this run."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 4
     """Number of simultaneous calls."""
     round_trip: Annotated[int, Field(ge=0)] = 10
@@ -142,8 +140,7 @@ def write_questions(
     # 2. The calls, and the questions of their replies.
     with AnswerLog(folder / ANSWERS) as log:
         calls = _plan_calls(passages, settings)
-        names = ("concurrency", "max_calls", "max_tokens")
-        limits: dict[str, Any] = {name: getattr(settings, name) for name in names}
+        limits: dict[str, Any] = {name: getattr(settings, name) for name in ("concurrency", "max_calls")}
         ask(calls, model, log, report, schema=QUESTIONS_SCHEMA, progress=progress, **limits)
         questions = _collect(calls, model, log, report)
     # 3. Questions by which an untrained search finds one of their passages among the first become pairs.
