@@ -300,13 +300,10 @@ class Server(MCPServer[Any]):
         return _result(value, f"{_line(value.answer)} ({value.confidence:.0%})\n{cited}")
 
     async def overview(
-        self,
-        query: Annotated[str | None, Field(description="A question: topics say how far they answer it")] = None,
-        filter: Conditions = None,
-        index: IndexName = None,
+        self, filter: Conditions = None, index: IndexName = None
     ) -> Annotated[CallToolResult, OverviewResult]:
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
-        name, reply = await self._ask(READS["overview"], OverviewBody(query=query, filter=filter, index=index))
+        name, reply = await self._ask(READS["overview"], OverviewBody(filter=filter, index=index))
         facts = {key: reply.get(key) for key in ("documents", "fields", "topics", "indexing")}
         value = OverviewResult(index=name, reranker=(reply["reranker"] or {}).get("model"), **facts)
         lines = [f"{name}: {value.documents:,} documents"]
@@ -315,9 +312,8 @@ class Server(MCPServer[Any]):
         lines += [_line(f"{field}: {values}") for field, values in shown]
         for topic in value.topics:
             ids = ", ".join(_cited(document["id"]) for document in topic["typical"])
-            judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
             words = ", ".join(topic["words"][:6]) or topic["name"]
-            lines.append(f"topic {_line(words)}: {topic['documents']} documents{judged}, such as {ids}")
+            lines.append(f"topic {_line(words)}: {topic['documents']} documents, such as {ids}")
         return _result(value, "\n".join(lines))
 
     async def read_document(self, index: str, id: str) -> str:
