@@ -217,9 +217,8 @@ def test_an_overview_for_programs_and_for_people(place, run):
     found = json.loads(run("overview", place / "index", "--topics", "3", "--json", "--filter", '{"colour": "red"}'))
     assert found["documents"] == 8
     assert len(found["topics"]) <= 3
-    shown = run("overview", place / "index", "where does the red owl live?")
+    shown = run("overview", place / "index")
     assert "48 documents, 48 passages" in shown
-    assert "answers with" in shown
 
 
 def test_a_context_for_programs_and_for_people(place, run):

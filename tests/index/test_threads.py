@@ -256,7 +256,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: answer answer_stream": lambda w: w.stable.answer(
         QUESTION, lambda messages: "Owls [1].", threshold=0
     ).to_dict(),
-    "Index: overview": lambda w: w.stable.overview(QUESTION).to_dict(),
+    "Index: overview": lambda w: w.stable.overview().to_dict(),
     "Index: vectors": lambda w: w.stable.vectors(["red-owl", "long", "nobody"]).tolist(),
     "Index: get": lambda w: [document and document.text for document in w.whole.get(["red-owl", "long", "nobody"])],
     "Index: documents": lambda w: [document.id for document in w.stable.documents({"animal": "owl"})],
@@ -319,7 +319,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "service: get": posted("get", ids=["red-owl", "nobody"]),
     "service: list": posted("list", filter={"animal": "owl"}),
     "service: fields": posted("fields"),
-    "service: overview": posted("overview", "bytes", "log", "segments", "reclaimable", query=QUESTION),
+    "service: overview": posted("overview", "bytes", "log", "segments", "reclaimable"),
     "service: add upsert sync delete": posted_writes,
     "service: indexes metrics ready": status,
 }

@@ -195,7 +195,7 @@ def test_replies_are_as_described(index: Index, tmp_path: Path) -> None:
         post("answer", question=["when do quinces ripen?", "who?"], threshold=0)
         post("context", question="when do quinces ripen?")
         post("explain", query="quinces", id="long")
-        post("overview", query="quinces")
+        post("overview")
         post("sync", source="s", documents=[{"id": "a", "text": "not mine"}, {"id": "s1", "text": "A plum."}])
         post("sync", source="s", documents=[{"id": "s2", "text": "A plum."}])
         post("search", 400, query="x", k=0)

@@ -353,7 +353,6 @@ OF_ANY: list[tuple[str, dict[str, Any]]] = [
             ("answer", "question", {}),
             ("context", "question", {}),
             ("search", "query", {"group_by": "document"}),
-            ("overview", "query", {}),
         )
     ),
     ("explain", {"query": "owl", "id": "b1"}), ("explain", {"query": "owl 4711", "id": "1"}),

@@ -119,8 +119,9 @@ def check_service(path: Path) -> None:
         from support.services import running
 
         with running(path) as service:
-            for call, asked in (("search", "query"), ("answer", "question"), ("overview", "query")):
-                reply = service.post(call, **{asked: "where is the cat?"})
+            question = "where is the cat?"
+            for call, asked in (("search", {"query": question}), ("answer", {"question": question}), ("overview", {})):
+                reply = service.post(call, **asked)
                 assert reply.status_code == 200, reply.text
             assert service.http.get("/").status_code == 200
 

@@ -277,12 +277,10 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
 def _add_overview(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
-        "INDEX [QUESTION]",
-        "palmette overview my-index --topics 8\n"
-        'palmette overview my-index "how do I prune a cherry?"   the topics that answer it first',
+        "INDEX",
+        'palmette overview my-index --topics 8\npalmette overview my-index --filter \'{"lang": "en"}\'',
         *("index", "--filter", "--encoder", "--device", "--json"),
     )
-    add("query", nargs="?", metavar="QUESTION", help="a question that the topics are judged by")
     add("--topics", type=int, default=12, help="number of topics at most")
 
 
@@ -290,7 +288,7 @@ def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
     options = search_options(args) | {"topics": args.topics}
     with once(), palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
-        overview = index.overview(args.query, **options)
+        overview = index.overview(**options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 
 

@@ -35,7 +35,7 @@ from palmette.index.folder import (
 )
 from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
-from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
+from palmette.index.overview import Overview, overview_of, vector_array
 from palmette.index.questions import add_questions, questions_about
 from palmette.index.results import Boost, Query, QueryBatch, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
@@ -62,7 +62,7 @@ from palmette.machine.threads import run_in_thread
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES, measured_on, score_scales_for
-from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales, probability
+from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales
 from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker, noting
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
@@ -556,23 +556,10 @@ class Index:
 
         return events()
 
-    def overview(self, query: str | None = None, *, filter: FilterLike = None, topics: int = 12) -> Overview:
-        """Survey the index by topics: words, counts and typical passages, without a language model.
-
-        Args:
-            query: A question; each topic then has the probability that it answers, and the most probable is first.
-            filter: Conditions on metadata.
-            topics: Largest number of topics.
-        """
-        if query is not None and not isinstance(query, str):
-            raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
-        batch = query if query is None else encode_query_batch(self.model, [query], {}, DEFAULT, self._sentences)
+    def overview(self, *, filter: FilterLike = None, topics: int = 12) -> Overview:
+        """Survey the documents that pass a filter by so many topics at most, without a language model."""
         with self.backend.read(filter) as view:
-            answers = None
-            if batch is not None and len(view):
-                result = batch.search(view, RANKED_FOR_QUESTION, self._score_scales)
-                answers = result.candidates.keys[0], probability(result.logits[0])
-            return replace(overview_of(self.model, view, topics, answers), query=query)
+            return overview_of(self.model, view, topics)
 
     def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
+from palmette.arrays import Keys, Rows, evenly_spaced, unit_rows
 from palmette.arrays.solvers import k_means
 from palmette.config import check_count
 from palmette.encoder.sentences.splitting import first_sentences
@@ -37,10 +37,6 @@ TYPICAL_CHARACTERS = 200
 """Largest number of characters of a typical passage's title or sentence."""
 _HEADING = re.compile(r"\s*#{1,6}[ \t]+(.+)")
 _SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964"
-RANKED_FOR_QUESTION = 100
-"""Number of passages that are ranked for a question."""
-LEAST_RELEVANT = 0.2
-"""Least probability of a passage that counts as relevant for a question."""
 VECTORS = ("float32", "float16", "int8")
 """Dtypes of stored vectors; arrays of leaf probabilities and of leaf numbers have others."""
 SEED = 0
@@ -69,10 +65,6 @@ class Topic:
     documents: int
     """Documents with passages in this topic; a document may have passages in several topics."""
     typical: tuple[TypicalPassage, ...]
-    answers: float | None = None
-    """Probability that the best passage answers the question; ``None`` without a question."""
-    relevant: int | None = None
-    """Passages among the best hundred that answer the question with a probability of at least 0.2."""
 
     @property
     def name(self) -> str:
@@ -82,12 +74,11 @@ class Topic:
 
 @dataclass(frozen=True)
 class Overview:
-    """Topics of an index, the largest first; for a question, the topic that answers it best is first."""
+    """Topics of an index, the largest first."""
 
     documents: int
     passages: int
     topics: tuple[Topic, ...]
-    query: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The overview as JSON values."""
@@ -100,8 +91,7 @@ class Overview:
         lines = [f"{self.documents:,} documents, {self.passages:,} passages"]
         for topic in self.topics:
             lines.append(f"\n{', '.join(topic.words) or topic.name}")
-            answers = "" if topic.answers is None else f", answers with {topic.answers:.0%} ({topic.relevant} relevant)"
-            lines.append(f"  {topic.documents:,} documents, {topic.passages:,} passages{answers}")
+            lines.append(f"  {topic.documents:,} documents, {topic.passages:,} passages")
             lines += [f"  {t.id}, lines {t.first_line}\u2013{t.last_line}: {t.text[:90]}" for t in topic.typical]
         return "\n".join(lines)
 
@@ -111,15 +101,8 @@ def vector_array(model: Model) -> ArraySpec:
     return next(spec for spec in model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
 
 
-def overview_of(model: Model, view: View, topics: int, answers: tuple[Keys, Floats] | None) -> Overview:
-    """Survey the passages of a view.
-
-    Args:
-        model: The index's model.
-        view: Documents that pass a filter.
-        topics: Largest number of topics.
-        answers: Keys and probabilities of the best passages for a question.
-    """
+def overview_of(model: Model, view: View, topics: int) -> Overview:
+    """Survey the passages of a view by so many topics at most."""
     topics = check_count("topics", topics)
     keys, spec = view.keys(), vector_array(model)
     if not len(keys):
@@ -144,7 +127,6 @@ def overview_of(model: Model, view: View, topics: int, answers: tuple[Keys, Floa
         if not len(rows):
             continue
         documents_of_topic = np.unique(documents[rows])
-        scores = None if answers is None else answers[1][np.isin(answers[0], keys[rows])]
         in_sample = topic_of[sampled] == number
         nearest_first = np.argsort(-(vectors[in_sample] @ centres[number]), kind="stable")
         surveyed.append(
@@ -153,11 +135,9 @@ def overview_of(model: Model, view: View, topics: int, answers: tuple[Keys, Floa
                 passages=len(rows),
                 documents=len(documents_of_topic),
                 typical=_typical(view, keys[sampled[in_sample][nearest_first]]),
-                answers=None if scores is None else float(scores.max(initial=0)),
-                relevant=None if scores is None else int((scores >= LEAST_RELEVANT).sum()),
             )
         )
-    surveyed.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
+    surveyed.sort(key=lambda topic: -topic.passages)
     return Overview(len(np.unique(documents)), len(keys), tuple(surveyed))
 
 

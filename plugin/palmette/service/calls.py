@@ -262,13 +262,16 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     return {"fields": fields, "facets": [*folders.found(), *facets.of_fields(fields)]}
 
 
-@_endpoint("/v1/overview", OverviewBody, "What an index holds", {"query": QUESTION, "topics": 12})
+@_endpoint("/v1/overview", OverviewBody, "What an index holds", {"topics": 12})
 def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
-    """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
-    options = {name: getattr(body, name) for name in ("query", "filter", "topics")}
+    """Describe an index: facts, frequent metadata, and topics."""
     facts = index_facts(index, reader)
     del facts["location"]  # a path of this machine
-    return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}
+    return {
+        **facts,
+        "fields": _fields(body, index, reader)["fields"],
+        **index.overview(filter=body.filter, topics=body.topics).to_dict(),
+    }
 
 
 @_endpoint("/v1/upsert", UpsertBody, "Add or replace", {"documents": [QUINCE]}, write=True)

@@ -157,14 +157,9 @@ class Server(MCPServer[Any]):
             text = "\n".join([f"{_line(answer['answer'])} ({answer['confidence']:.0%})", *lines])
         return _result(facts, reply | answer, text)
 
-    async def overview(
-        self,
-        query: Annotated[str | None, Field(description="A question: topics say how far they answer it")] = None,
-        filter: Conditions = None,
-        index: IndexName = None,
-    ) -> CallToolResult:
+    async def overview(self, filter: Conditions = None, index: IndexName = None) -> CallToolResult:
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
-        name, reply = await self._ask(READS["overview"], OverviewBody(query=query, filter=filter, index=index))
+        name, reply = await self._ask(READS["overview"], OverviewBody(filter=filter, index=index))
         reranker = (reply["reranker"] or {}).get("model")
         facts = {"index": name, "reranker": reranker} | {key: reply[key] for key in ("documents", "fields", "topics")}
         lines = [f"{name}: {reply['documents']:,} documents"]
@@ -173,9 +168,8 @@ class Server(MCPServer[Any]):
             lines.append(_line(f"{field}: {', '.join(f'{item} ({n})' for item, n in counts[:8])}"))
         for topic in reply["topics"]:
             ids = ", ".join(_cited(document["id"]) for document in topic["typical"])
-            judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
             words = ", ".join(topic["words"][:6]) or topic["name"]
-            lines.append(f"topic {_line(words)}: {topic['documents']} documents{judged}, such as {ids}")
+            lines.append(f"topic {_line(words)}: {topic['documents']} documents, such as {ids}")
         return _result(facts, reply, "\n".join(lines))
 
     async def _ask(self, call: Callable[..., T], body: Body) -> tuple[str, T]:

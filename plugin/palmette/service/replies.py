@@ -232,10 +232,6 @@ class TopicReply(Reply):
     passages: int
     documents: int
     typical: list[TypicalPassage]
-    answers: float | None
-    """Probability that the best passage answers the question."""
-    relevant: int | None
-    """Passages among the best hundred that answer it."""
 
 
 class RerankerReply(Reply):
@@ -270,7 +266,6 @@ class OverviewReply(IndexFacts, FieldsReply):
     """Contents of an index."""
 
     topics: list[TopicReply]
-    query: str | None
 
 
 class Indexing(Reply):

@@ -248,8 +248,6 @@ class NameBody(Body):
 class OverviewBody(Body):
     """A survey of an index."""
 
-    query: str | None = None
-    """A question that the topics are judged by."""
     filter: dict[str, Any] | None = None
     """Conditions on metadata."""
     topics: Annotated[int, Field(ge=1, le=MOST_HITS)] = 12
