@@ -97,16 +97,15 @@ def recency(half_life: str = "90d", weight: float = 1.0, now: datetime | str | N
     Dates in metadata are ISO 8601 (``2025-11-03``, ``2025-11-03T12:00:00Z``) or seconds since 1970. Documents without
     one get no boost.
     """
-    match = _AGE.fullmatch(half_life) if isinstance(half_life, str) else None
+    match = _AGE.fullmatch(str(half_life))
     days = float(match[1]) * DAYS[match[2]] if match else 0.0
     if not 0 < days < 1e8:
         raise ConfigError(f"half_life must be a time such as '36h', '90d' or '2y', got {shown(half_life)}")
     at = now if isinstance(now, datetime) else read_date(now)
     if now is not None and at is None:
         raise ConfigError(f"now must be a date such as '2025-11-03', got {shown(now)}")
-    return Recency(
-        timedelta(days=days), _number("weight", weight), at if at is None or at.tzinfo else at.replace(tzinfo=UTC)
-    )
+    at = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    return Recency(timedelta(days=days), _number("weight", weight), at)
 
 
 def read_date(value: object) -> datetime | None:
