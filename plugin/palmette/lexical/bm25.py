@@ -151,7 +151,7 @@ def norms(lengths: NDArray[Any], mean: float) -> Floats:
     return np.asarray(K1 * (1 - B + B * lengths.astype(np.float64) / mean), np.float32)
 
 
-def shares(counts: NDArray[np.unsignedinteger[Any]], norms: Floats, weight: np.float32 | Floats) -> Floats:
+def shares(counts: NDArray[np.integer], norms: Floats, weight: np.float32 | Floats) -> Floats:
     """Return weight · count / (count + norm) of a term in n documents, bit for bit as the compiled loops do."""
     float_counts = counts.astype(np.float32)
     share: Floats = weight * (float_counts / (float_counts + norms))
