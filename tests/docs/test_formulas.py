@@ -185,7 +185,8 @@ def _evidence() -> None:
 def _second_stage() -> None:
     first, scores = DRAW.normal(size=(2, 6))
     moved = first + 0.7 * (scores - scores.mean()) / scores.std()
-    added, c = Reranker(lambda question, texts: [0.0] * len(texts)).added(first.astype(np.float32), scores, 0.7)
+    reranker = Reranker(lambda question, texts: [0.0] * len(texts), weight=0.7)
+    added, c = reranker.added(first.astype(np.float32), scores)
     same(first + added, moved - (moved.max() - first.max()))
     same(c, first.max() - moved.max())
 

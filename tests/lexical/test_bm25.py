@@ -20,7 +20,6 @@ from palmette.lexical.bm25 import (
     shares,
     weights,
 )
-from palmette.lexical.plain import max_impact
 from palmette.lexical.postings import hits_of
 
 COUNT = 60
@@ -46,7 +45,11 @@ def test_the_best_are_among_the_candidates(seed: int, words: int, k: int, floor:
         counts = draw.integers(1, 3, len(rows)).astype(np.uint8)
         weight = np.float32(1 / max(1, len(rows)) / words)
         hits = hits_of(rows, counts)
-        lists.append(PostingList(hits, weight, float(weight) * max_impact(hits, norm)))
+        lists.append(
+            PostingList(
+                hits, weight, float(weight) * float(shares(hits & 63, norm[hits >> 6], np.float32(1)).max(initial=0))
+            )
+        )
         scores[rows] += shares(counts, norm[rows], weight)
     mask = np.random.default_rng(seed).random(COUNT) < 0.6
     rows = np.flatnonzero(mask)

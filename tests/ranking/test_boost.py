@@ -77,7 +77,7 @@ def test_wrong_boosts_are_named(given: object, complaint: str) -> None:
         parse_boost(given)
 
 
-@pytest.mark.parametrize("half_life", ["0d", "", "-1d", "1e3d", timedelta(0), 90, "9" * 400 + "y"])
+@pytest.mark.parametrize("half_life", ["0d", "", "-1d", "1e3d", timedelta(1), 90, "9" * 400 + "y"])
 def test_wrong_half_lives_are_named(half_life: object) -> None:
     with pytest.raises(ConfigError, match="half_life"):
         recency(half_life)  # type: ignore[arg-type]

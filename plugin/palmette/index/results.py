@@ -104,6 +104,8 @@ class QueryBatch:
         if self.vectors is None:
             score_scales = score_scales.model_copy(update={"sentence": None})
         texts = self.texts if calibration.words else ()
+        if not texts and calibration.words:  # a query without texts has no words
+            calibration = calibration.replace(words=0.0)
         return Evidence(calibration, score_scales, texts, self.vectors, self.boosts, self.second)
 
 

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser, Word, WordKind, pair_terms
 from palmette.lexical.kernels import (
-    Counts,
     DocumentNumbers,
     add_hits,
     counts_in,
@@ -38,8 +37,7 @@ from palmette.lexical.kernels import (
     merge_postings,
     renumber_hits,
 )
-from palmette.lexical.plain import max_impact
-from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits, Postings, PostingsBuilder
 from palmette.search.plan import WordMatches
 
 K1 = 1.2
@@ -153,7 +151,7 @@ def norms(lengths: NDArray[Any], mean: float) -> Floats:
     return np.asarray(K1 * (1 - B + B * lengths.astype(np.float64) / mean), np.float32)
 
 
-def shares(counts: Counts, norms: Floats, weight: np.float32 | Floats) -> Floats:
+def shares(counts: NDArray[np.integer], norms: Floats, weight: np.float32 | Floats) -> Floats:
     """Return weight · count / (count + norm) of a term in n documents, bit for bit as the compiled loops do."""
     float_counts = counts.astype(np.float32)
     share: Floats = weight * (float_counts / (float_counts + norms))
@@ -285,9 +283,10 @@ class WordSearcher:
         """Return a term's document frequency in a source, and its highest count / (count + norm)."""
         known = self._words.get((place, term))
         if known is None:
-            alive = self._alive[place]
-            frequency = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
-            known = frequency, max_impact(hits, self._norms[place])
+            alive, rows = self._alive[place], hits >> COUNT_BITS
+            frequency = int(alive[rows].sum()) if len(alive) else len(hits)
+            impacts = shares(hits & MAX_COUNT, self._norms[place][rows], np.float32(1))
+            known = frequency, float(impacts.max(initial=0))
             if isinstance(self.sources[place].postings, Postings):  # not cached for tenants, of which there may be many
                 if len(self._words) >= _WORDS:
                     self._words.clear()

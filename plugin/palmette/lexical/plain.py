@@ -46,11 +46,6 @@ def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> Non
     sums[documents] += weight * impacts
 
 
-def max_impact(hits: Hits, norms: Floats) -> float:
-    """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
-    return float(_impacts(hits, norms)[1].max(initial=0))
-
-
 def _impacts(hits: Hits, norms: Floats) -> tuple[NDArray[np.uint32], Floats]:
     documents, counts = hits >> _BITS, (hits & _MOST).astype(np.float32)
     impacts: Any = counts / (counts + norms[documents])

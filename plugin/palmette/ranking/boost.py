@@ -86,27 +86,26 @@ class Boosts:
         return sum(part.value for part in self.parts(metadata))
 
 
-def recency(half_life: str | timedelta = "90d", weight: float = 1.0, now: datetime | str | None = None) -> Recency:
+def recency(half_life: str = "90d", weight: float = 1.0, now: datetime | str | None = None) -> Recency:
     """Boost newer documents.
 
     Args:
-        half_life: Age at which the boost is half: hours, days, weeks, months or years (``"36h"``, ``"90d"``,
-            ``"2y"``), or a timedelta.
+        half_life: Age at which the boost is half: hours, days, weeks, months or years (``"36h"``, ``"90d"``, ``"2y"``).
         weight: Boost of a document of today, in log-odds.
         now: Reference time for ages; ``None`` for the time of each search.
 
     Dates in metadata are ISO 8601 (``2025-11-03``, ``2025-11-03T12:00:00Z``) or seconds since 1970. Documents without
     one get no boost.
     """
-    if isinstance(half_life, str) and (match := _AGE.fullmatch(half_life)):
-        days = float(match[1]) * DAYS[match[2]]
-        half_life = timedelta(days=days) if 0 < days < 1e8 else timedelta(0)
-    if not isinstance(half_life, timedelta) or half_life <= timedelta(0):
+    match = _AGE.fullmatch(str(half_life))
+    days = float(match[1]) * DAYS[match[2]] if match else 0.0
+    if not 0 < days < 1e8:
         raise ConfigError(f"half_life must be a time such as '36h', '90d' or '2y', got {shown(half_life)}")
     at = now if isinstance(now, datetime) else read_date(now)
     if now is not None and at is None:
         raise ConfigError(f"now must be a date such as '2025-11-03', got {shown(now)}")
-    return Recency(half_life, _number("weight", weight), at if at is None or at.tzinfo else at.replace(tzinfo=UTC))
+    at = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    return Recency(timedelta(days=days), _number("weight", weight), at)
 
 
 def read_date(value: object) -> datetime | None:

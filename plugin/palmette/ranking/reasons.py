@@ -60,13 +60,13 @@ def explain(
         meaning.append(float(score_scales.sentence.apply(facts[BEST_SENTENCE])))
         details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST_SENTENCE])})
         quoted = f": \u201c{shorten(_MARKS.sub('', sentence), SENTENCE_SHOWN)}\u201d"
-    weight = slope * (1 - evidence.words) / len(meaning)
+    weight = slope * (1 - evidence.calibration.words) / len(meaning)
     parts = [Part("prior", evidence.calibration.prior_among(score_scales.documents))]
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
         parts.append(Part(name, weight * value, detail))
     said = [f"{next(phrase for least, phrase in CLOSENESS if np.mean(meaning) >= least)} in meaning{quoted}"]
     if matched is not None and matched.parts is not None:
-        weight = slope * evidence.words
+        weight = slope * evidence.calibration.words
         parts.append(Part("common words", -weight * float(facts[EXPECTED_WORD_SHARE])))
         shares = zip(matched.words, matched.parts.tolist(), strict=True)
         parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]

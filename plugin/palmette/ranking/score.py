@@ -195,7 +195,7 @@ class Evidence:
     calibration: Calibration
     score_scales: ScoreScales
     texts: Sequence[str] = ()
-    """Texts of the queries, empty where words do not count."""
+    """Texts of the queries, empty where words do not count (``calibration.words`` is 0 then)."""
     vectors: Floats | None = None
     """[Q, d] unit query vectors for sentences; ``None`` where sentences do not count."""
     boosts: Boosts | None = None
@@ -203,18 +203,14 @@ class Evidence:
     second: SecondStage | None = None
     """The reranker's judgements, if one is asked."""
 
-    @property
-    def words(self) -> float:
-        """Weight λ of words; 0 without texts."""
-        return self.calibration.words if self.texts else 0.0
-
     def total(self, method_scores: NDArray[Any], sentence_cosines: NDArray[Any], word_shares: NDArray[Any]) -> Numbers:
         """Return the sum of evidence x; for documents without sentences (NaN) meaning is the method's score alone."""
         meaning = self.score_scales.method.apply(method_scores)
         if self.score_scales.sentence is not None:
             sentence = self.score_scales.sentence.apply(sentence_cosines)
             meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
-        return np.asarray((1 - self.words) * meaning + self.words * np.asarray(word_shares, np.float64))
+        words = self.calibration.words
+        return np.asarray((1 - words) * meaning + words * np.asarray(word_shares, np.float64))
 
     def logit(self, total: NDArray[Any]) -> Numbers:
         """Convert a sum of evidence to log-odds, without boosts."""

@@ -114,15 +114,11 @@ class FaissEngine(ExactEngine):
         return Shortlist(of, row_numbers[of, at], work)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
-        """Fetch more than k rows, until the last scores lower than the k-th by more than rounding can explain."""
-        count, fetch = len(block.keys) if rows is None else len(rows), k + _EXTRA
-        margin = block.margin(queries, "inner_product")  # [Q]
-        while fetch < count:
-            row_numbers, scores = self._search(built, block, rows, queries, fetch)
-            if (scores[:, k - 1] - scores[:, -1] > margin).all():
-                of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
-                return Shortlist(of, row_numbers.reshape(-1), work)
-            fetch *= 4
+        """Fetch more than k rows; the last must score lower than the k-th by more than rounding can explain."""
+        row_numbers, scores = self._search(built, block, rows, queries, k + _EXTRA)
+        if (scores[:, k - 1] - scores[:, -1] > block.margin(queries, "inner_product")).all():
+            of, work = np.repeat(np.arange(len(queries)), k + _EXTRA), len(queries) * len(block.keys)
+            return Shortlist(of, row_numbers.reshape(-1), work)
         return super().shortlist(block, rows, queries, "inner_product", k)
 
     def _search(

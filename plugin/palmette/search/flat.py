@@ -128,7 +128,8 @@ def top_k(
     compared = total = 0
     for block, rows in blocks:
         total += len(block.keys) if rows is None else len(rows)
-    queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
+    queries, shape = np.ascontiguousarray(queries), (len(queries), min(k, total))
+    out = Candidates(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
     for start in range(0, len(queries), _BATCH):
         batch, pairs = queries[start : start + _BATCH], []
         for block, rows in blocks:
@@ -143,11 +144,6 @@ def top_k(
     each = compared / max(1, len(queries))
     visited = each if engine.approximate else total
     return Candidates(out.keys, out.scores, visited)
-
-
-def empty_candidates(queries: int, width: int) -> Candidates:
-    """Make candidates to be filled in."""
-    return Candidates(np.full((queries, width), -1, np.int64), np.full((queries, width), -np.inf, np.float32))
 
 
 def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None:
@@ -335,7 +331,8 @@ def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: i
     """Find the ``k`` best documents of every query by their best weighted vector."""
     chosen = [(block, np.arange(len(block.keys)) if rows is None else rows) for block, rows in blocks]
     total, count = sum(len(rows) for _, rows in chosen), len(by.queries)
-    out = empty_candidates(count, min(k, total))
+    shape = count, min(k, total)
+    out = Candidates(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
     for start in range(0, count, _PART_BATCH):
         of, pairs = np.arange(start, min(start + _PART_BATCH, count)), []
         for block, rows in chosen:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Rows
 from palmette.machine.threads import get_threads, run_in_threads
 from palmette.search.codes import Codes, QueryCodes
-from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
+from palmette.search.flat import Block, Shortlist, exact_scores
 from palmette.search.plan import Candidates
 
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
@@ -99,7 +99,8 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     """
     total = sum(len(part.block.keys) if part.rows is None else len(part.rows) for part in parts)
     parts = [part for part in parts if part.rows is None or len(part.rows)]
-    queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
+    queries, shape = np.ascontiguousarray(queries), (len(queries), min(k, total))
+    out = Candidates(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
     encoded = QueryCodes.encode(queries)
     each = sum(len(part.order.rows) / max(1, len(part.order)) for part in parts)
     work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])

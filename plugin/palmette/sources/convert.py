@@ -71,25 +71,27 @@ class SourceText:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_file(path: Path, root: Path | None = None) -> Iterable[SourceText]:
+def read_file(path: Path) -> Iterable[SourceText]:
     """Yield the documents of a file: one, or one for each record of a table or of JSON lines.
 
-    A file that was listed below a ``root`` is read only if it is still there
-    (:func:`palmette.machine.files.open_source`).
     Texts and metadata are mended where no index could store them (:func:`palmette.types.values.storable`).
 
     Raises:
         InputError: The file cannot be read; it, the line of a record, and the reason are named.
         MissingExtraError: The file needs a converter that is not installed.
     """
-    for part in read_parts(path, root):
+    for part in read_parts(path):
         if isinstance(part, InputError):
             raise part
         yield part
 
 
 def read_parts(path: Path, root: Path | None = None) -> Iterator[SourceText | InputError]:
-    """Yield the documents of a file as :func:`read_file` does, and in place of a record what is wrong with it."""
+    """Yield the documents of a file as :func:`read_file` does, and in place of a record what is wrong with it.
+
+    A file that was listed below a ``root`` is read only if it is still there
+    (:func:`palmette.machine.files.open_source`).
+    """
     kind, faults = kind_of(path), 0
     try:
         if kind is None:

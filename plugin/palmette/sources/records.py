@@ -79,8 +79,8 @@ def _open(path: Path, root: Path | None, encoding: str, newline: str | None = No
             yield text, most
 
 
-def _lines(file: IO[str], path: Path, most: float) -> Iterator[str]:
-    """Yield lines, within the limits of memory."""
+def _lines(file: IO[str], path: Path, most: float, sign: str = "") -> Iterator[str]:
+    """Yield lines, within the limits of memory; those of a table are parted by ``sign`` into cells."""
     read, blank = 0, 0
     while line := file.readline(LONGEST_LINE + 1):
         read += len(line)
@@ -91,13 +91,7 @@ def _lines(file: IO[str], path: Path, most: float) -> Iterator[str]:
             raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
         if blank > BLANK:
             raise InputError(f"{path} has more than {BLANK:,} blank lines: take them away")
-        yield line
-
-
-def _with_few_cells(lines: Iterator[str], sign: str) -> Iterator[str]:
-    """Refuse lines that would become more cells than memory has room for."""
-    for line in lines:
-        if line.count(sign) > MOST_CELLS:
+        if sign and line.count(sign) > MOST_CELLS:
             raise InputError(f"a line has more than {MOST_CELLS:,} times {sign!r}: split its cells")
         yield line
 
@@ -129,9 +123,9 @@ def read_lines(path: Path, root: Path | None = None) -> Iterator[tuple[str, str]
         raise InputError(f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text") from error
 
 
-def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a file, each with its place ``file:number``."""
-    for place, row in json_rows(path, root):
+    for place, row in json_rows(path):
         if isinstance(row, InputError):
             raise row
         yield place, row
@@ -162,7 +156,7 @@ def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = Non
     try:
         with _open(path, root, encoding="utf-8-sig", newline="") as (lines, most):
             sign = separator(path)
-            rows = csv.DictReader(_with_few_cells(_lines(lines, path, most), sign), delimiter=sign, strict=True)
+            rows = csv.DictReader(_lines(lines, path, most, sign), delimiter=sign, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"

@@ -61,9 +61,19 @@ def execute(
     for segment, rows in segments:
         total += len(segment.keys) if rows is None else len(rows)
     depth = max(1, min(k if second is None else max(k, plan.fetch or k), total))
-    for score in (first, second):
-        if segments and score is not None:
-            _check_shape(score, segments[0][0])
+    # 1. Query vectors and factors fit the shape of the stored arrays.
+    for score in filter(None, (first, second) if segments else ()):
+        arrays, width = segments[0][0].arrays, score.queries.shape[1]
+        shape = arrays[score.array].shape[1:]
+        expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
+        if shape != expected:
+            raise InputError(
+                f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
+                f"they compare with {expected}"
+            )
+        if score.scales is not None and arrays[score.scales].shape[1:] != shape[:-1]:
+            raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors of a document")
+    # 2. Candidates by the best of several vectors, within lists, or by one vector.
     if first.part_weights is not None:
         candidates = top_by_part([(segment.part_block(first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
@@ -78,19 +88,6 @@ def execute(
         return candidates
     parts = [segment.part_block(second) for segment, _ in segments]
     return rescore_parts(parts, second, candidates, k, plan.share)
-
-
-def _check_shape(score: Score, segment: ArraySegment) -> None:
-    """Raise InputError unless query vectors and factors fit the shape of the stored arrays."""
-    shape, width = segment.arrays[score.array].shape[1:], score.queries.shape[1]
-    expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
-    if shape != expected:
-        raise InputError(
-            f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
-            f"they compare with {expected}"
-        )
-    if score.scales is not None and segment.arrays[score.scales].shape[1:] != shape[:-1]:
-        raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors of a document")
 
 
 class ArrayView(View):
