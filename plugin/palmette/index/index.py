@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -51,7 +52,6 @@ from palmette.index.written import (
 from palmette.lexical.language import AUTO as AUTO_LANGUAGE
 from palmette.lexical.language import stemmer_for
 from palmette.machine import telemetry
-from palmette.machine.endpoint import Stop
 from palmette.machine.llm import LLM, ChatUsage, as_llm
 from palmette.machine.telemetry import writing
 from palmette.machine.text import is_unicode
@@ -583,10 +583,10 @@ class Index:
         options: Mapping[str, Any],
     ) -> Iterator[AnswerEvent]:
         usage = ChatUsage()
-        asked = whole_question(question, turns, model, limits, usage, Stop())
+        asked = whole_question(question, turns, model, limits, usage, threading.Event())
         yield AnswerEvent("asked", asked)
         context = self.context(asked, tokens, **options)
-        settings = self.model.encoder, self.backend.language, usage, Stop()
+        settings = self.model.encoder, self.backend.language, usage, threading.Event()
         yield from write_answer(question, context, threshold, model, limits, *settings)
 
     def overview(

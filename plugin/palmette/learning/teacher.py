@@ -19,7 +19,7 @@ from palmette.encoder.local.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
 from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, key_of, make_folder
-from palmette.machine.llm import RefusedError, as_llm, name_of_model
+from palmette.machine.llm import RefusedError, as_llm
 from palmette.machine.progress import progress_bar
 from palmette.ranking.rerankers import TextScorer, checked_scores, framework_scorer, model_name
 
@@ -57,7 +57,7 @@ def as_teacher(teacher: Any) -> tuple[str, TextScorer]:
         return llm.name, lambda query, texts: _ask(llm, query, texts)
     if callable(teacher):
         name = model_name(teacher)
-        return name if name != type(teacher).__name__ else name_of_model(teacher), teacher
+        return name if name != type(teacher).__name__ else str(getattr(teacher, "__qualname__", name)), teacher
     raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
 
 
