@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from palmette.encoder.base import readable
 from palmette.encoder.local.files import read_settings
 from palmette.encoder.local.find import GRAPHS
-from palmette.encoder.onnx.graph import external_files
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from palmette.machine.threads import Renewed, get_threads
 
@@ -65,7 +64,6 @@ class OnnxCrossEncoder(Renewed):
         from tokenizers import Tokenizer
 
         self._graph, self._left = graph, list[Any]()
-        external_files(graph, folder, str(folder))  # raises for weights outside the folder
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:
