@@ -87,8 +87,6 @@ def test_what_cannot_be_trained_says_so(tmp_path) -> None:
         Backbone.of(FakeEncoder(8))
     with pytest.raises(ConfigError, match="pools by 'max'"):
         backbone(tmp_path / "m", pooling="max")
-    with pytest.raises(ConfigError, match="no such model"):
-        backbone(tmp_path / "r", router=True)
 
 
 def test_tokens_are_cut(tmp_path) -> None:
