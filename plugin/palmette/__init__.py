@@ -19,25 +19,34 @@ from typing import TYPE_CHECKING, Any
 from palmette.machine.cores import prepare_environment
 
 if TYPE_CHECKING:
-    from palmette.data import RetrievalData, load_data
-    from palmette.encoder import Encoder, FakeEncoder, load_encoder
-    from palmette.errors import PalmetteError
-    from palmette.evaluation import evaluate
-    from palmette.index import Index
-    from palmette.learning.questions import write_questions
-    from palmette.methods import load_model
-    from palmette.methods.base import Model
-    from palmette.methods.fields import FieldsModel
-    from palmette.methods.layers import LayersModel
-    from palmette.methods.paths import PathsModel
-    from palmette.methods.space import SpaceModel
-    from palmette.methods.taxonomy import TaxonomyModel
-    from palmette.methods.tree.model import TreeModel
-    from palmette.ranking.boost import recency
-    from palmette.reader import Answer, Reader
-    from palmette.sample import sample_data
-    from palmette.sources.passages import PassageOptions
-    from palmette.types import Document, Explanation, Hit, Pair, Part, Passage
+    from palmette.data import RetrievalData as RetrievalData
+    from palmette.data import load_data as load_data
+    from palmette.encoder import Encoder as Encoder
+    from palmette.encoder import FakeEncoder as FakeEncoder
+    from palmette.encoder import load_encoder as load_encoder
+    from palmette.errors import PalmetteError as PalmetteError
+    from palmette.evaluation import evaluate as evaluate
+    from palmette.index import Index as Index
+    from palmette.learning.questions import write_questions as write_questions
+    from palmette.methods import load_model as load_model
+    from palmette.methods.base import Model as Model
+    from palmette.methods.fields import FieldsModel as FieldsModel
+    from palmette.methods.layers import LayersModel as LayersModel
+    from palmette.methods.paths import PathsModel as PathsModel
+    from palmette.methods.space import SpaceModel as SpaceModel
+    from palmette.methods.taxonomy import TaxonomyModel as TaxonomyModel
+    from palmette.methods.tree.model import TreeModel as TreeModel
+    from palmette.ranking.boost import recency as recency
+    from palmette.reader import Answer as Answer
+    from palmette.reader import Reader as Reader
+    from palmette.sample import sample_data as sample_data
+    from palmette.sources.passages import PassageOptions as PassageOptions
+    from palmette.types import Document as Document
+    from palmette.types import Explanation as Explanation
+    from palmette.types import Hit as Hit
+    from palmette.types import Pair as Pair
+    from palmette.types import Part as Part
+    from palmette.types import Passage as Passage
 
 __version__ = "0.1.0"
 
@@ -66,37 +75,7 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "Answer",
-    "Document",
-    "Encoder",
-    "Explanation",
-    "FakeEncoder",
-    "FieldsModel",
-    "Hit",
-    "Index",
-    "LayersModel",
-    "Model",
-    "Pair",
-    "PalmetteError",
-    "Part",
-    "Passage",
-    "PassageOptions",
-    "PathsModel",
-    "Reader",
-    "RetrievalData",
-    "SpaceModel",
-    "TaxonomyModel",
-    "TreeModel",
-    "__version__",
-    "evaluate",
-    "load_data",
-    "load_encoder",
-    "load_model",
-    "recency",
-    "sample_data",
-    "write_questions",
-]
+__all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

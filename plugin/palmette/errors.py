@@ -28,29 +28,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = [
-    "CheckpointError",
-    "ConfigError",
-    "CorruptIndexError",
-    "DuplicateIdError",
-    "EncodingError",
-    "FilterError",
-    "FormatError",
-    "HubError",
-    "InputError",
-    "LockedError",
-    "MissingExtraError",
-    "ModelMismatchError",
-    "NotFoundError",
-    "PalmetteError",
-    "ReadOnlyError",
-    "RemoteError",
-    "StorageFullError",
-    "StoreError",
-    "TrainingError",
-]
-
-
 REPAIR = "`palmette repair` saves all that is whole into a new index, or restore a backup"
 """What to do about a damaged index."""
 

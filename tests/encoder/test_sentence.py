@@ -70,16 +70,6 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     assert layer.weight.grad is not None
 
 
-def test_a_router_sends_queries_another_way(tmp_path):
-    encoder = load(save_tiny_encoder(tmp_path / "router", router=True))
-    assert not np.allclose(encoder.encode(["a cat"]), encoder.encode_queries(["a cat"]), atol=0.01)
-    assert encoder.variant("query") != encoder.variant("document")
-    for kind in ("query", "document"):
-        assert states_of(encoder, ["a cat"], kind=kind, outputs=ALL).layers.shape == (1, 3, 4, 16)
-    change_weights(next(path for path in (tmp_path / "router").rglob("*.safetensors")))
-    assert load(tmp_path / "router").fingerprint != encoder.fingerprint
-
-
 def test_static_embeddings_have_no_token_states(tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding

@@ -213,7 +213,7 @@ def test_what_follows_the_pooling_applies(tmp_path):
     assert found.vectors.shape[1] == 6
     whole = states_of(encoder, ["the cat sat"], outputs=("pooled", "tokens"))
     np.testing.assert_allclose(encoder.finish(whole.tokens.mean(1)), whole.pooled, atol=1e-6)
-    for options in ({"pooling": "cls"}, {"router": True}, {"prompts": {"passage": "passage : "}}):
+    for options in ({"pooling": "cls"}, {"prompts": {"passage": "passage : "}}):
         check(saved(tmp_path / next(iter(options)), **options), TEXTS)
 
 

@@ -23,7 +23,7 @@ from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteE
 from palmette.learning.calls import AnswerLog, LoggedAnswer, key_of
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
-from palmette.machine.llm import LLMError, OpenAI, as_llm
+from palmette.machine.llm import LLMError, OpenAI
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
 PLAIN: dict[str, Any] = {"kinds": ("question",), "count": 1, "round_trip": 0}
@@ -255,35 +255,6 @@ def test_questions_are_deleted_by_their_judgements(tmp_path: Path) -> None:
     assert load_data(tmp_path, dev_fraction=0.0).qrels == data.qrels
     write_questions(animals(), Counting(), tmp_path, **PLAIN)
     assert path.read_text().splitlines() == lines, "a further run writes all anew"
-
-
-def test_functions_whose_names_say_nothing_are_told_apart() -> None:
-    def chat(prompt: str, model: str = "a") -> str:
-        return prompt + model
-
-    def bound(model: str) -> Any:
-        return lambda prompt: chat(prompt, model)
-
-    different = [
-        lambda prompt: chat(prompt, "a"),
-        lambda prompt, model="a": chat(prompt, model),
-        bound("e"),
-        bound("f"),
-    ]
-    different += [partial(chat, model="a"), partial(chat, model="b"), partial(partial(chat, model="a"), "b"), chat]
-    names = [as_llm(llm).name for llm in different]
-    assert len(set(names)) == len(names)
-    assert as_llm(bound("e")).name == names[2]
-    assert "secret" not in as_llm(partial(chat, model="secret")).name
-
-
-def test_the_name_of_a_lambda_is_the_same_in_another_process() -> None:
-    code = (
-        "from palmette.machine.llm import as_llm; "
-        "print(as_llm(lambda p: [p for _ in p] if p in {'a', 'b', 'c', 'd'} else (lambda: 7)).name)"
-    )
-    names = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(3)}
-    assert len(names) == 1
 
 
 def test_another_lambda_has_its_own_answers(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def save_tiny_encoder(folder: Path, *, prompts: dict[str, str] | None = None, **shape: Any) -> Path:
     """Write the model to ``folder``: a few layers, vectors of unit length.
 
-    ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
-    knows those and any other by its letters.
+    ``dense`` projects the result. Given ``words``, it knows those and any other by its letters.
     """
     shutil.copytree(_build(tuple((prompts or {}).items()), **shape), folder)
     return folder
@@ -31,7 +30,6 @@ def _build(
     prompts: tuple[tuple[str, str], ...],
     *,
     dense: int | None = None,
-    router: bool = False,
     family: str = "bert",
     pooling: str = "mean",
     words: tuple[str, ...] = (),
@@ -69,9 +67,6 @@ def _build(
         AutoModel.from_config(config).save_pretrained(raw)
         BertTokenizerFast(vocab=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
         body = [modules.Transformer(str(raw)), modules.Pooling(width, pooling)]
-        if router:
-            other = [modules.Transformer(str(raw)), modules.Pooling(width, "max")]
-            body = [modules.Router.for_query_document(query_modules=other, document_modules=body)]
         body += [modules.Dense(width, dense)] if dense else []
         model = SentenceTransformer(modules=[*body, modules.Normalize()], device="cpu", prompts=dict(prompts))
     model.save_pretrained(str(folder / "model"), create_model_card=False)

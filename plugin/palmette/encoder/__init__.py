@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from palmette.encoder.load import load_encoder as load_encoder
     from palmette.encoder.local.backbone import Backbone as Backbone
     from palmette.encoder.local.sentence_transformer import SentenceEncoder as SentenceEncoder
-    from palmette.encoder.onnx.export import Export as Export
     from palmette.encoder.onnx.export import export_onnx as export_onnx
-    from palmette.encoder.sentences import Sentences as Sentences
-    from palmette.encoder.sentences.splitting import split_sentences as split_sentences
     from palmette.encoder.states import States as States
 
 _HOMES = {
@@ -30,16 +27,13 @@ _HOMES = {
     "CachedEncoder": "cache",
     "Encoder": "base",
     "EncodingCache": "cache",
-    "Export": "onnx.export",
     "FakeEncoder": "fake",
     "Kind": "base",
     "Output": "base",
     "SentenceEncoder": "local.sentence_transformer",
-    "Sentences": "sentences",
     "States": "states",
     "export_onnx": "onnx.export",
     "load_encoder": "load",
-    "split_sentences": "sentences.splitting",
 }
 
 

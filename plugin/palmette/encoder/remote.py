@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ from palmette.encoder.options import EncoderOptions, chosen_prompts, fingerprint
 from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
-from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
-from palmette.machine.endpoint import Endpoint, Rates, counted, default_url, is_loopback, same_server, split_name
+from palmette.errors import EncodingError, ModelMismatchError
+from palmette.machine.endpoint import Endpoint, counted, default_url, is_loopback, same_server, split_name
 
 TEXTS_OF_A_PASS = 256
 """Texts that are sent in requests at the same time, and kept together."""
@@ -52,30 +51,22 @@ REMOTE_ENCODERS: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
 
 @dataclass
 class Usage:
-    """Tokens and price of an encoder's requests in this process; a text from the cache costs nothing."""
+    """Tokens of an encoder's requests in this process; a text from the cache costs nothing."""
 
     requests: int = 0
     texts: int = 0
     tokens: int = 0
     """Tokens, as the server counts them, else as palmette estimates them."""
-    price: float | None = None
-    """Price of a million tokens, if known."""
-
-    @property
-    def cost(self) -> float | None:
-        """Price of all tokens; ``None`` where that of a million is not known."""
-        return None if self.price is None else self.price * self.tokens / 1e6
 
     def __str__(self) -> str:
-        cost = "" if self.cost is None else f", {self.cost:,.4f} in all"
-        return f"{self.texts:,} texts, {self.tokens:,} tokens in {self.requests:,} requests{cost}"
+        return f"{self.texts:,} texts, {self.tokens:,} tokens in {self.requests:,} requests"
 
 
 class ServerEncoder(PooledEncoder):
     """The server's vectors, without a cache: every text is paid. :class:`RemoteEncoder` is what to use.
 
     ``record`` is an encoder's config, which gives width and fingerprint: the first request then compares the model
-    behind the name with them, and none is needed before. A record that is not ``trusted`` may come from a stranger.
+    behind the name with them, and none is needed before. It may come from a stranger.
     """
 
     remote = True
@@ -84,29 +75,27 @@ class ServerEncoder(PooledEncoder):
         self,
         name: str,
         *,
-        rates: Rates | None = None,
-        price: float | None = None,
         prompts: Mapping[str, str] | None = None,
         truncate: int | None = None,
         max_length: int | None = None,
         record: Mapping[str, Any] | None = None,
-        trusted: bool = False,
     ) -> None:
+        check_range("RemoteEncoder", "max_length", max_length, 1, MAX_LENGTH * 32, whole=True)
         self.model, url = split_name(name)
         super().__init__(
             f"openai:{self.model}" + (f"@{url}" if url else ""),
             max_length=max_length or MAX_LENGTH,
             batch_size=TEXTS_OF_A_PASS,
         )
-        send_key = url is None or record is None or trusted or same_server(url, default_url())
+        send_key = url is None or record is None or same_server(url, default_url())
         if not send_key and not is_loopback(str(url)):
             raise ModelMismatchError(
                 f"this was made with the encoder {self.name!r}. Texts do not go to a server because a record names it: "
                 f"give encoder={self.name!r} to use it"
             )
-        self.endpoint = Endpoint("/embeddings", url, send_key=send_key, rates=rates)
+        self.endpoint = Endpoint("/embeddings", url, send_key=send_key)
         self.source = f"the model {self.model!r} of {self.endpoint.url}"
-        self.usage = Usage(price=price)
+        self.usage = Usage()
         self._lock_of_usage = threading.Lock()
         self._most = REQUEST_TEXTS
         self._facts, self._record = f"remote encoder 1\0{self.model}", record
@@ -208,7 +197,7 @@ class ServerEncoder(PooledEncoder):
         """Return the vectors of a batch; what a server refuses for its size is asked for in parts."""
         tokens = sum(estimate_tokens(texts))
         body = {"model": self.model, "input": texts, "encoding_format": "float"}
-        reply = self.endpoint.post(body, lambda facts: _read(facts, len(texts)), tokens=tokens, patience=patience)
+        reply = self.endpoint.post(body, lambda facts: _read(facts, len(texts)), patience=patience)
         if reply.status == 200:
             rows, counted = reply.content
             with self._lock_of_usage:
@@ -274,12 +263,8 @@ class RemoteEncoder(CachedEncoder):
         prompts: Text put before a query and before a document: ``{"query": "query: ", "document": "passage: "}``.
         truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
         max_length: Tokens of a text that are sent.
-        requests_per_minute: Limit of the account; by default PALMETTE_REQUESTS_PER_MINUTE, or none.
-        tokens_per_minute: Limit of the account; by default PALMETTE_TOKENS_PER_MINUTE, or none.
-        price: Price of a million tokens, by which :attr:`usage` counts costs; by default PALMETTE_PRICE.
         cache: Where encodings are kept; ``None`` for the user's cache folder.
         record: Config of an index or a checkpoint that was made with the encoder.
-        trusted: The record is your own: the key goes to the server that it names.
     """
 
     remote = True
@@ -293,43 +278,15 @@ class RemoteEncoder(CachedEncoder):
         prompts: Mapping[str, str] | None = None,
         truncate: int | None = None,
         max_length: int | None = None,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
-        price: float | None = None,
         cache: EncodingCache | str | Path | None = None,
         record: Mapping[str, Any] | None = None,
-        trusted: bool = False,
     ) -> None:
-        check_range("RemoteEncoder", "max_length", max_length, 1, MAX_LENGTH * 32, whole=True)
-        rates = Rates(
-            _number(requests_per_minute, "requests_per_minute", "PALMETTE_REQUESTS_PER_MINUTE"),
-            _number(tokens_per_minute, "tokens_per_minute", "PALMETTE_TOKENS_PER_MINUTE"),
-        )
-        own_price = _number(price, "price", "PALMETTE_PRICE")
-        options: dict[str, Any] = {"prompts": prompts, "truncate": truncate, "max_length": max_length}
-        options |= {"record": record, "trusted": trusted}
-        super().__init__(ServerEncoder(name, rates=rates, price=own_price, **options), cache)
+        own = ServerEncoder(name, prompts=prompts, truncate=truncate, max_length=max_length, record=record)
+        super().__init__(own, cache)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return query vectors [N, d], from the cache where they are known."""
         return self.cache.encode(self.encoder, texts, kind="query", progress=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled, it is its config: a key is nowhere in it."""
-        config = self.to_config()
-        return partial(RemoteEncoder, self.name, record=config, trusted=True, max_length=config["max_length"]), ()
-
-
-def _number(value: float | None, option: str, variable: str) -> float | None:
-    """Return an option that is a number above 0, by default that of a variable of the environment."""
-    text = os.environ.get(variable)
-    if value is None and text:
-        try:
-            value, option = float(text), variable
-        except ValueError as error:
-            raise ConfigError(f"{variable} must be a number, got {shown(text)}") from error
-    check_range("RemoteEncoder", option, value, 1e-9)
-    return value
 
 
 def load_remote(name: str, record: Mapping[str, Any] | None, options: EncoderOptions) -> RemoteEncoder:

@@ -54,7 +54,6 @@ from palmette.index.written import (
 from palmette.lexical.language import AUTO as AUTO_LANGUAGE
 from palmette.lexical.language import stemmer_for
 from palmette.machine import telemetry
-from palmette.machine.endpoint import Stop
 from palmette.machine.llm import ChatUsage, as_llm
 from palmette.machine.telemetry import writing
 from palmette.machine.text import is_unicode
@@ -548,10 +547,10 @@ class Index:
         def events() -> Iterator[AnswerEvent]:
             """Call the model, after all options have been checked."""
             usage = ChatUsage()
-            asked = whole_question(question, turns, model, limits, usage, Stop())
+            asked = whole_question(question, turns, model, limits, usage, threading.Event())
             yield AnswerEvent("asked", asked)
             context = self.context(asked, tokens, **options)
-            settings = self.model.encoder, self.backend.language, usage, Stop()
+            settings = self.model.encoder, self.backend.language, usage, threading.Event()
             yield from write_answer(question, context, threshold, model, limits, *settings)
 
         return events()

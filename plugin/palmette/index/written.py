@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -16,7 +17,6 @@ from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import InputError, shown
 from palmette.index.context import Context, Excerpt
 from palmette.lexical.analyser import Analyser, WordKind
-from palmette.machine.endpoint import Stop
 from palmette.machine.llm import LLM, ChatUsage, Message, chat
 
 THRESHOLD = 0.2
@@ -180,7 +180,12 @@ def check_history(question: Any, history: Any) -> list[tuple[str, str]]:
 
 
 def whole_question(
-    question: str, history: Sequence[tuple[str, str]], model: LLM, limits: Limits, usage: ChatUsage, stop: Stop
+    question: str,
+    history: Sequence[tuple[str, str]],
+    model: LLM,
+    limits: Limits,
+    usage: ChatUsage,
+    stop: threading.Event,
 ) -> str:
     """Make a further question whole by the model; a first question is whole, and costs no call."""
     if not history:
@@ -211,7 +216,7 @@ def write_answer(
     encoder: Encoder,
     language: str | None,
     usage: ChatUsage,
-    stop: Stop,
+    stop: threading.Event,
 ) -> Iterator[AnswerEvent]:
     """Yield the events of an answer from its context on; the model is called only if a passage fits."""
     facts: dict[str, Any] = {"question": question, "asked": context.question, "model": model.name, "usage": usage}

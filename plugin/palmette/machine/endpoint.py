@@ -1,4 +1,4 @@
-"""A server of OpenAI's protocol: its address, its key, time limits, retries and rates, for chat and for embeddings.
+"""A server of OpenAI's protocol: its address, its key, time limits and retries, for chat and for embeddings.
 
     openai:MODEL                      the server that OPENAI_BASE_URL names, OpenAI's own by default
     openai:MODEL@https://host/v1      another server of the protocol
@@ -13,12 +13,10 @@ import json
 import os
 import random
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -61,45 +59,11 @@ class Reply(NamedTuple):
 
 
 class StatusError(Exception):
-    """A status other than 200 in place of a stream."""
+    """A status other than 200: the reply, and the seconds after which the server wants to be asked again."""
 
     def __init__(self, reply: Reply, seconds: float = 0.0) -> None:
         super().__init__(f"status {reply.status}")
         self.reply, self.seconds = reply, seconds
-
-
-class Stop(threading.Event):
-    """Ends a running stream from another thread."""
-
-    end: Callable[[], None] | None = None
-    """Breaks the connection of the stream."""
-
-    def set(self) -> None:
-        """Send no further request, and break the connection of a running one."""
-        super().set()
-        if self.end is not None:
-            self.end()
-
-
-@dataclass
-class Rates:
-    """Most requests and tokens a minute; ``None`` for no limit. Requests are spread evenly over the minute."""
-
-    requests: float | None = None
-    tokens: float | None = None
-
-    def __post_init__(self) -> None:
-        self._lock, self._next = threading.Lock(), 0.0
-
-    def wait(self, tokens: int) -> None:
-        """Sleep until a request of so many tokens may be sent."""
-        seconds = max(60 / self.requests if self.requests else 0.0, 60 * tokens / self.tokens if self.tokens else 0.0)
-        if not seconds:
-            return
-        with self._lock:
-            start = max(time.monotonic(), self._next)
-            self._next = start + seconds
-        time.sleep(max(0.0, start - time.monotonic()))
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -161,7 +125,6 @@ class Endpoint:
         error: Class of the errors that are raised.
         send_key: Whether the key is sent.
         key: Environment variable that holds the key.
-        rates: Limits of rate, if any.
     """
 
     def __init__(
@@ -172,12 +135,9 @@ class Endpoint:
         error: type[RemoteError] = RemoteError,
         send_key: bool = True,
         key: str = KEY,
-        rates: Rates | None = None,
     ) -> None:
         self.base_url = check_url(base_url or default_url())
-        self.url, self.error, self.send_key = self.base_url + path, error, send_key
-        self.key = key
-        self.rates = rates or Rates()
+        self.url, self.error, self.send_key, self.key = self.base_url + path, error, send_key, key
         self._client: Any = None
         self._process = 0
 
@@ -186,54 +146,74 @@ class Endpoint:
         body: Mapping[str, Any],
         read: Callable[[Any], Any],
         *,
-        tokens: int = 0,
         patience: float = float("inf"),
         stopped: threading.Event | None = None,
     ) -> Reply:
-        """Send a request, again where that may help.
+        """Send a request, and return its reply, or a status that another attempt does not mend.
 
-        ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError, TypeError or
-        AttributeError where that is not whole. ``tokens`` count towards the limits of rate. All attempts together take
-        ``patience`` seconds at most, and none is sent once ``stopped`` is set.
+        ``read`` makes the content of a reply's JSON. All attempts together take ``patience`` seconds at most.
 
         Raises:
-            RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
-                mend is returned.
+            RemoteError: Every attempt failed, or the server leads elsewhere.
+        """
+        try:
+            return Reply(200, next(self.send(body, read, seconds=patience, stop=stopped)))
+        except StatusError as error:
+            return error.reply
+
+    def send(
+        self,
+        body: Mapping[str, Any],
+        read: Callable[[Any], Any],
+        *,
+        seconds: float,
+        attempts: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Any]:
+        """Yield what ``read`` makes of a reply's JSON, or of each of its server-sent events.
+
+        A request is sent again where that may help, as long as nothing has come of its reply and ``stop`` is not set.
+        ``read`` raises ValueError, KeyError, IndexError, TypeError or AttributeError where its argument is not whole.
+        Closing the iterator ends the connection.
+
+        Raises:
+            RemoteError: No attempt gave a reply, or it broke off.
+            StatusError: A status that another attempt does not mend.
         """
         import httpx2
 
-        end, wait, stopped = time.monotonic() + patience, FIRST_WAIT, stopped or threading.Event()
-        for attempt in range(1, ATTEMPTS + 1):
+        end, wait, stop = time.monotonic() + seconds, FIRST_WAIT, stop or threading.Event()
+        attempts = attempts or ATTEMPTS
+        for attempt in range(1, attempts + 1):
             key = read_key(self.key) if self.send_key else ""
-            self.rates.wait(tokens)
-            if stopped.is_set():
+            if stop.is_set():
                 raise self.error("the call was given up, since its run has ended")
-            status, asked_wait = 0, 0.0
+            begun, status, asked_wait = False, 0, 0.0
             try:
-                until = min(time.monotonic() + SLOWEST, end)
-                with self._open(body, key, until) as response:
-                    facts = _parsed(self._whole(response, until))
-                status, retry_after = response.status_code, response.headers.get("retry-after", "")
+                for facts in self._events(body, key, end):
+                    value = read(facts)
+                    begun = True
+                    yield value
+                if begun:
+                    return
+                raise ValueError("no event of a stream")
+            except StatusError as error:
+                status, facts = error.reply
                 if status in FATAL or _code(facts) == NO_MONEY:
-                    return Reply(status, facts)
-                if status == 200:
-                    if facts is None:
-                        raise ValueError("no JSON, or half of it")
-                    return Reply(status, read(facts))
-                reason, asked_wait = told_by(facts), _seconds(retry_after)
+                    raise
+                reason, asked_wait = told_by(facts), error.seconds
             except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 reason = f"an unusable reply: {type(error).__name__} {_shown_without_key(str(error), 200)}"
             pause = min(LONGEST_WAIT, max(asked_wait, wait * random.uniform(0.5, 1.5)))
-            if attempt == ATTEMPTS or time.monotonic() + pause >= end:
+            if begun or attempt == attempts or time.monotonic() + pause >= end:
                 break
-            stopped.wait(pause)
+            stop.wait(pause)
             wait *= 2
-        raise self.error(
-            f"{self.url} failed {attempt} times, the last time with status {status or 'none'} ({reason}). Try again "
-            "later, or check the address"
-        )
+        failure = "broke off in the middle of its reply" if begun else f"failed {attempt} times"
+        last = f", the last time with status {status}" if status else ""
+        raise self.error(f"{self.url} {failure}{last} ({reason}). Try again later, or check the address")
 
     @contextmanager
     def _open(self, body: Mapping[str, Any], key: str, end: float) -> Iterator[Any]:
@@ -259,58 +239,10 @@ class Endpoint:
         except httpx2.InvalidURL as error:
             raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
 
-    def stream(self, body: Mapping[str, Any], *, seconds: float, attempts: int, stop: Stop) -> Iterator[Any]:
-        """Yield the JSON of a reply's server-sent events; a reply that is no stream is yielded whole.
-
-        A request is sent again only as long as nothing has come of its reply. Closing the iterator, or ``stop``, ends
-        the connection.
-
-        Raises:
-            RemoteError: No attempt gave a stream, or it broke off.
-            StatusError: The last attempt has another status than 200.
-        """
-        import httpx2
-
-        end, wait, key = time.monotonic() + seconds, FIRST_WAIT, read_key(self.key) if self.send_key else ""
-        for attempt in range(1, attempts + 1):
-            begun, pause, last = False, wait, attempt == attempts
-            try:
-                for event in self._events(body, key, end, stop):
-                    begun = True
-                    yield event
-                return
-            except StatusError as error:
-                if last or error.reply.status in FATAL or _code(error.reply.content) == NO_MONEY:
-                    raise
-                pause = min(LONGEST_WAIT, max(error.seconds, wait))
-                if time.monotonic() + pause >= end or stop.wait(pause):
-                    raise
-            except (httpx2.TransportError, httpx2.DecodingError, TimeoutError, ValueError) as error:
-                is_late = isinstance(error, httpx2.TimeoutException | TimeoutError)
-                failure = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
-                failure = "sent what is no JSON" if isinstance(error, ValueError) else failure
-                failure = "broke off in the middle of its reply" if begun else failure
-                last = last or begun or is_late or time.monotonic() + pause >= end
-                if last or stop.wait(pause):
-                    reason = hide_key(f"{type(error).__name__} {error}".strip())
-                    raise self.error(f"{self.url} {failure} ({reason}): check the address, or ask again") from error
-            finally:
-                stop.end = None
-            wait *= 2
-
-    def _events(self, body: Mapping[str, Any], key: str, end: float, stop: Stop) -> Iterator[Any]:
-        """Send a request once, and yield the events of its reply."""
+    def _events(self, body: Mapping[str, Any], key: str, end: float) -> Iterator[Any]:
+        """Send a request once, and yield the JSON of its reply, or of each event; it must be whole at ``end``."""
         with self._open(body, key, end) as reply:
-            stream = reply.extensions.get("network_stream")
-            connection: Any = stream.get_extra_info("socket") if stream is not None else None
-
-            def close() -> None:
-                with suppress(OSError, AttributeError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-            stop.end = close
-            if stop.is_set():
-                close()
+            # 1. A stream: each event as it comes.
             if reply.status_code == 200 and "event-stream" in reply.headers.get("content-type", ""):
                 for line in reply.iter_lines():
                     if time.monotonic() > end:
@@ -318,22 +250,22 @@ class Endpoint:
                     if line.startswith("data:") and (data := line[5:].strip()):
                         yield data if data == "[DONE]" else parse_json(data.encode())
                 return
-            facts = _parsed(self._whole(reply, end))
-            if reply.status_code != 200 or facts is None:
-                waiting = _seconds(reply.headers.get("retry-after", ""))
-                raise StatusError(Reply(reply.status_code, facts), waiting)
-            yield facts
-
-    def _whole(self, reply: Any, end: float) -> bytes:
-        """Read the body of a reply that is there at ``end`` and of usable size."""
-        content = bytearray()
-        for part in reply.iter_bytes():
-            content += part
-            if len(content) > LARGEST_REPLY:
-                raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
-            if time.monotonic() > end:
-                raise TimeoutError("the reply took too long")
-        return bytes(content)
+            # 2. Any other body is read whole, if it is of usable size and comes in time.
+            content, until = bytearray(), min(end, time.monotonic() + SLOWEST)
+            for part in reply.iter_bytes():
+                content += part
+                if len(content) > LARGEST_REPLY:
+                    raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
+                if time.monotonic() > until:
+                    raise TimeoutError("the reply took too long")
+        facts = None
+        with suppress(ValueError):  # no JSON, such as a proxy's page
+            facts = parse_json(bytes(content))
+        if reply.status_code != 200:
+            raise StatusError(Reply(reply.status_code, facts), _seconds(reply.headers.get("retry-after", "")))
+        if facts is None:
+            raise ValueError("no JSON, or half of it")
+        yield facts
 
     def refusal(self, model: str, reply: Reply) -> RemoteError:
         """Return the error of a status that another attempt does not mend."""
@@ -378,14 +310,6 @@ def counted(usage: Any, *names: str) -> int:
 def _shown_without_key(value: Any, length: int) -> str:
     """Represent a value of a server, cut short once the key is cut out: half of a key is one too."""
     return hide_key(shown(value, LARGEST_REPLY))[:length]
-
-
-def _parsed(data: bytes) -> Any:
-    """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
-    try:
-        return parse_json(data)
-    except ValueError:
-        return None
 
 
 def _code(facts: Any) -> Any:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextvars
-import hashlib
-import inspect
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType
 from typing import Any, Protocol
+from uuid import uuid4
 
 from palmette.errors import ConfigError, PalmetteError, RemoteError, shown
 from palmette.machine.endpoint import (
     OPENAI_URL,
     Endpoint,
     StatusError,
-    Stop,
     counted,
     hide_key,
     read_key,
@@ -83,7 +79,7 @@ class ChatCall:
     max_tokens: int
     seconds: float
     usage: ChatUsage
-    stop: Stop
+    stop: threading.Event
 
 
 class LLM(Protocol):
@@ -92,8 +88,8 @@ class LLM(Protocol):
     name: str
     """Name of the model in the log of answers; answers of a model of another name are not reused.
 
-    That of a function is its own: give a function that asks another model another name. Lambdas and ``partial``, whose
-    names say nothing, are told apart by their code and the plain values in them.
+    That of a function is its own: give a function that asks another model another name. Answers of a lambda or a
+    ``partial``, whose names say nothing, are not reused.
     """
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:
@@ -108,7 +104,7 @@ class LLM(Protocol):
 
 
 def chat(
-    model: LLM, messages: Sequence[Message], *, max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    model: LLM, messages: Sequence[Message], *, max_tokens: int, seconds: float, usage: ChatUsage, stop: threading.Event
 ) -> Iterator[str]:
     """Yield the pieces of a model's reply, from a thread of its own: closing the iterator abandons the call at once.
 
@@ -188,7 +184,9 @@ class Call(LLM):
     """A callable ``prompt -> text``."""
 
     def __init__(self, call: Callable[[str], str]) -> None:
-        self.call, self.name = call, name_of_model(call)
+        self.call, self.name = call, str(getattr(call, "__qualname__", type(call).__name__))
+        if isinstance(call, partial) or self.name.endswith("<lambda>"):
+            self.name += f" {uuid4().hex}"  # a name that says nothing becomes one that no other has
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         text = self.call(prompt)
@@ -251,44 +249,6 @@ class LlamaIndex(LLM):
         for chunk in self.model.stream_chat([ChatMessage(**message) for message in call.messages]):
             yield chunk.delta or ""
         call.usage.count(getattr(chunk, "additional_kwargs", None))
-
-
-def name_of_model(call: Any) -> str:
-    """Name a callable; a lambda or a ``partial`` by a digest of what it is made of."""
-    if isinstance(call, partial):
-        name, parts = "partial", [name_of_model(call.func), *map(_plain, call.args)]
-        named = dict(sorted(call.keywords.items()))
-    else:
-        name = str(getattr(call, "__qualname__", type(call).__name__))
-        if name.rpartition(".")[2] != "<lambda>":
-            return name
-        parts = [*_code(call.__code__), *map(_plain, call.__defaults__ or ())]
-        named = dict(call.__kwdefaults__ or {})
-        with suppress(ValueError):  # a variable outside is not bound yet
-            outside = inspect.getclosurevars(call)
-            named.update(outside.nonlocals)
-            named.update((key, value) for key, value in outside.globals.items() if isinstance(value, str))
-    parts += [f"{key}={_plain(value)}" for key, value in named.items()]
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{name} {digest[:16]}"
-
-
-def _code(code: CodeType) -> list[str]:
-    """Return instructions, names and constants of a function, and of the functions in it."""
-    parts = [code.co_code.hex(), *code.co_names]
-    for constant in code.co_consts:
-        value = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant  # its order is by chance
-        parts += _code(constant) if isinstance(constant, CodeType) else [repr(value)]
-    return parts
-
-
-def _plain(value: Any) -> str:
-    """Represent a value that has no address; others by what they are called."""
-    if value is None or isinstance(value, str | int | float):
-        return repr(value)
-    if isinstance(value, partial):
-        return name_of_model(value)
-    return str(getattr(value, "__qualname__", type(value).__name__))
 
 
 class OpenAI(LLM):
@@ -354,7 +314,8 @@ class OpenAI(LLM):
     def _read_stream(self, body: Mapping[str, Any], seconds: float, call: ChatCall) -> Iterator[str]:
         """Yield the text of a streamed reply; raise if it is refused, or breaks off."""
         is_whole, usage = False, call.usage
-        for event in self._endpoint.stream(body, seconds=seconds, attempts=STREAM_ATTEMPTS, stop=call.stop):
+        limits: dict[str, Any] = {"seconds": seconds, "attempts": STREAM_ATTEMPTS, "stop": call.stop}
+        for event in self._endpoint.send(body, lambda event: event, **limits):  # an error ends the connection, too
             if event == "[DONE]":
                 return
             try:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from palmette.encoder.base import Encoder
 from palmette.index.context import Context
 from palmette.index.written import AnswerEvent, Limits, check_history, whole_question, write_answer
-from palmette.machine.endpoint import Stop
 from palmette.machine.llm import ChatUsage, as_llm
 from palmette.service.checks import SHARE, Problem
 
@@ -47,14 +46,14 @@ class Writer:
         try:
             asked = question
             if turns:
-                stop = Stop()
+                stop = threading.Event()
                 whole = partial(whole_question, question, turns, self.llm, self.limits, usage, stop)
                 async with aclosing(_in_own_thread(lambda: iter([whole()]), stop)) as items:
                     async for item in items:
                         asked = item
             yield AnswerEvent("asked", asked)
             context, checks = await find(asked)
-            stop = Stop()
+            stop = threading.Event()
             write = partial(
                 write_answer, question, context, threshold, self.llm, self.limits, *checks, usage=usage, stop=stop
             )
@@ -66,7 +65,7 @@ class Writer:
             self._running = +self._running
 
 
-async def _in_own_thread(make: Callable[[], Iterator[T]], stop: Stop) -> AsyncGenerator[T, None]:
+async def _in_own_thread(make: Callable[[], Iterator[T]], stop: threading.Event) -> AsyncGenerator[T, None]:
     """Yield what an iterator gives, which runs in a thread of its own; ``stop`` is set when nobody listens."""
     loop, items = asyncio.get_running_loop(), asyncio.Queue[tuple[bool, Any]]()
 

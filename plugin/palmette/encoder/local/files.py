@@ -33,7 +33,6 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _SETTINGS = (
     "config.json",
     "sentence_*_config.json",
-    "router_config.json",
     "*processor_config.json",
     "*tokenizer_config.json",
     "wordembedding_config.json",
@@ -106,7 +105,7 @@ def check_encoder_folder(folder: Path, name: str) -> Size:
                 f"encoder {name!r}: {module} holds an adapter, which palmette does not read: merge it into the model "
                 "(merge_and_unload of peft) and save that"
             )
-        if kind in (*_WEIGHTLESS, *_ROUTERS):
+        if kind in _WEIGHTLESS:
             continue
         sizes = [read_size(path) for path in _weights(kind, module, name)]
         tensors, numbers = tensors + sum(size.tensors for size in sizes), numbers + sum(size.numbers for size in sizes)
@@ -187,36 +186,24 @@ def fingerprint(folder: Path, max_length: int) -> str:
 
 
 def modules_of(folder: Path, name: str) -> list[Module]:
-    """List the modules, those inside routers too."""
+    """List the modules; one outside the folder, of foreign code or that chooses between others raises."""
     path = folder / "modules.json"
     # A plain transformer gets a pooling that has no file.
     rows = _json(path) if path.is_file() else [{"type": "sentence_transformers.models.Transformer"}]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise CheckpointError(f"encoder {name!r}: {path} is no list of modules")
-    modules: list[Module] = []
+    modules, root = list[Module](), folder.resolve()
     for row in rows:
-        modules += _expand(str(row.get("type")), str(row.get("path", "")), folder, folder, name)
+        kind, place = str(row.get("type")), str(row.get("path", ""))
+        if not kind.startswith("sentence_transformers."):
+            raise CheckpointError(f"encoder {name!r} {FOREIGN_CODE.format(shown(kind))}")
+        kind, module = kind.rpartition(".")[2], (folder / place).resolve()
+        if kind in _ROUTERS:
+            raise CheckpointError(f"encoder {name!r} has several networks behind a {kind}: palmette reads one, name it")
+        if not module.is_relative_to(root):
+            raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {place!r}")
+        modules.append(Module(kind, module if module != root else folder))
     return modules
-
-
-def _expand(kind: str, place: str, parent: Path, folder: Path, name: str) -> Iterator[Module]:
-    """Yield a module, and those that it chooses from where it is a router."""
-    if not kind.startswith("sentence_transformers."):
-        raise CheckpointError(f"encoder {name!r} {FOREIGN_CODE.format(shown(kind))}")
-    kind, root, module = kind.rpartition(".")[2], folder.resolve(), (parent / place).resolve()
-    if not module.is_relative_to(root):
-        raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {place!r}")
-    module = module if module != root else folder
-    yield Module(kind, module)
-    if kind in _ROUTERS:
-        config = read_settings(module / "router_config.json") or read_settings(module / "config.json")
-        types = config.get("types")
-        if not isinstance(types, dict):
-            raise CheckpointError(f"encoder {name!r}: the router in {module} names no modules: download it again")
-        for inner, inner_kind in types.items():
-            if module.resolve() not in (module / inner).resolve().parents:
-                raise CheckpointError(f"encoder {name!r}: the router in {module} points outside it: {shown(inner)}")
-            yield from _expand(str(inner_kind), inner, module, folder, name)
 
 
 def module_content(module: Path) -> Iterator[tuple[str, Any]]:

@@ -173,12 +173,12 @@ def _from_hub(
 
 
 def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
-    """Download, and check the weights, whose hashes the client does not compare."""
+    """Download the files, if there are weights that palmette reads."""
     name, revision = repository.repo_id, repository.revision
     with hub_errors(name, revision):
-        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_HUB_SECONDS, files_metadata=True)
-    listed = info.siblings or ()
-    if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
+        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_HUB_SECONDS)
+    listed = [file.rfilename for file in info.siblings or ()]
+    if not any(fnmatch(file, pattern) for file in listed for pattern in files.weights):
         if files is not SENTENCE_TRANSFORMERS:
             raise CheckpointError(
                 f"encoder {name!r} has no {' or '.join(files.weights)} on the Hub: write it with `palmette export-onnx`"
@@ -188,11 +188,6 @@ def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
             "Choose another model, or a revision that has model.safetensors (often 'refs/pr/N')"
         )
     folder = repository.fetch(files.allow, files.ignore)
-    for file in listed:
-        path, expected = folder / file.rfilename, file.lfs.sha256 if file.lfs else None
-        if expected and path.is_file() and sha256_of(path) != expected:
-            path.unlink()
-            raise CheckpointError(f"{path} differs from the Hub's (SHA-256 {expected}); load it again")
     return EncoderSource(folder, name, folder.name)
 
 

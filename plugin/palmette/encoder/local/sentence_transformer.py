@@ -79,7 +79,7 @@ class SentenceEncoder(Encoder):
         self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self.model = _load(folder, name, self.device, getattr(torch, precision))
         """Model of the library, to copy (:meth:`between_passes`) and not to change."""
-        # Configs of the transformers inside: one, one per branch of a router, or none for static embeddings.
+        # Configs of the transformers inside: one, or none for static embeddings.
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
         self.max_length = self._limit(options.max_length)
@@ -87,7 +87,7 @@ class SentenceEncoder(Encoder):
         self.prompts = chosen_prompts(options.prompts, own)
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
-        self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
+        self.asymmetric = lengths != {None}
         network: Any = getattr(first, "auto_model", None)
         alone = hasattr(network, "config") and len(self._configs) == 1
         self.family: str | None = network.config.model_type if alone else None
@@ -241,9 +241,6 @@ class SentenceEncoder(Encoder):
 def _after_pooling(model: SentenceTransformer) -> list[nn.Module] | None:
     """List the modules that pooled vectors of documents go through; ``None`` where no transformer is pooled."""
     modules = list(model)
-    routes = getattr(modules[0], "sub_modules", {})
-    if "document" in routes:
-        modules[:1] = routes["document"]
     names = [type(module).__name__ for module in modules[:2]]
     return modules[2:] if names == ["Transformer", "Pooling"] else None
 

@@ -74,11 +74,6 @@ class OnnxEncoder(Encoder):
         self._graph = _Sessions(folder, options.threads)
         tokens = self._tokens(["a"], "document")[0]
         self.hidden_size = tokens.shape[2]
-        if folder.width not in (None, self.hidden_size):
-            raise CheckpointError(
-                f"encoder {name!r}: its pooling expects token states of {folder.width} numbers, and {folder.graph} "
-                f"gives {self.hidden_size}; export it again"
-            )
         width = self.head.pool(tokens, np.ones(tokens.shape[:2], np.bool_)).shape[1]
         self.truncate = check_truncate(options.truncate, width, name)
         self.dimension = self.truncate or width
@@ -124,11 +119,6 @@ class OnnxEncoder(Encoder):
         types = np.array([encoding.type_ids for encoding in encodings], np.int64)
         offsets = np.array([encoding.offsets for encoding in encodings], np.int64)
         states = self._run(ids, mask, types)
-        if states.ndim != 3 or states.shape[:2] != ids.shape:
-            raise EncodingError(
-                f"encoder {self.name!r}: its graph gives an array {list(states.shape)} for {list(ids.shape)} tokens; "
-                "export it again"
-            )
         return np.asarray(states, np.float32), mask.astype(np.bool_), np.maximum(offsets - len(prompt), 0)
 
     def _run(self, *values: NDArray[np.int64]) -> NDArray[Any]:
@@ -143,8 +133,6 @@ class OnnxEncoder(Encoder):
             count = int((lengths[order] >= ALIKE * longest).sum())
             rows, order = order[:count], order[count:]
             part = self._graph.run({name: each[rows, :longest] for name, each in zip(INPUTS, values, strict=True)})
-            if part.ndim != 3:  # no token states: the caller refuses them
-                return part
             if states is None:
                 states = np.zeros((*mask.shape, part.shape[2]), part.dtype)
             states[rows, : part.shape[1]] = part
@@ -216,26 +204,14 @@ class _Sessions(Renewed):
 
     def __init__(self, folder: OnnxFolder, threads: int | None) -> None:
         self._path, self._name, self._threads, self._written = folder.graph, folder.name, threads, folder.written
-        path, name = self._path, self._name
         self._left: list[dict[int, Any]] = []
         """Sessions of the parent process: to end them would wait for threads that are not there."""
         self._sessions: dict[int, Any] = {}
         super().__init__()
         session = self._session(1)
-        names = [node.name for node in session.get_inputs()]
-        outputs = {node.name: node for node in session.get_outputs()}
-        if foreign := [each for each in names if each not in INPUTS]:
-            raise CheckpointError(
-                f"encoder {name!r}: {path} has the input {foreign[0]!r}; palmette gives {', '.join(INPUTS)}. Export it "
-                "with `palmette export-onnx`"
-            )
-        readable = [each for each in OUTPUTS if each in outputs]
-        if not readable:
-            raise CheckpointError(
-                f"encoder {name!r}: {path} has the outputs {', '.join(outputs)}; palmette reads token states, named "
-                f"{' or '.join(OUTPUTS)}. Export it with `palmette export-onnx`"
-            )
-        self._inputs, self._output = names, readable[0]
+        outputs = {node.name for node in session.get_outputs()}
+        self._inputs = [node.name for node in session.get_inputs()]
+        self._output = next((name for name in OUTPUTS if name in outputs), OUTPUTS[0])
 
     def renew(self) -> None:
         """Forget the sessions, without ending them."""
@@ -249,8 +225,9 @@ class _Sessions(Renewed):
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base
             raise EncodingError(
-                f"encoder {self._name!r}: {self._path} cannot be computed ({str(error)[:300]}); its tokenizer may "
-                "belong to another model: export it again"
+                f"encoder {self._name!r}: {self._path} cannot be computed ({str(error)[:300]}): palmette gives "
+                f"{', '.join(INPUTS)} and reads {' or '.join(OUTPUTS)}; its tokenizer may belong to another model. "
+                "Export it again with `palmette export-onnx`"
             ) from error
         return states
 

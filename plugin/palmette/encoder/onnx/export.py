@@ -112,9 +112,8 @@ def _check_source(encoder: Encoder) -> SentenceEncoder:
     from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
     if not isinstance(encoder, SentenceEncoder) or not encoder.has_offsets or encoder.asymmetric:
-        kind = "has paths of its own for queries and documents" if encoder.asymmetric else "is no such model"
         raise ConfigError(
-            f"only a sentence-transformers model of one transformer and a pooling is exported; {encoder.name!r} {kind}"
+            f"only a sentence-transformers model of one transformer and a pooling is exported, unlike {encoder.name!r}"
         )
     if encoder.truncate is not None:
         raise ConfigError(

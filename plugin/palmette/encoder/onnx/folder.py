@@ -22,16 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.encoder.local.files import (
-    WEIGHTS_FILE,
-    check_shape,
-    fingerprint,
-    module_content,
-    modules_of,
-    read_settings,
-    read_size,
-    sha256_of,
-)
+from palmette.encoder.local.files import WEIGHTS_FILE, fingerprint, module_content, modules_of, read_settings, sha256_of
 from palmette.encoder.onnx.graph import UnsupportedTransformer, Written, write_graph
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
 from palmette.errors import CheckpointError, ConfigError, shown
@@ -58,7 +49,6 @@ class OnnxFolder:
         external: Files beside the graph that hold its weights, by the name that exporters give them.
         head: Everything after the transformer.
         prompts: The model's prompts, and its default one by ``""``.
-        width: Width of token states that the pooling expects; ``None`` if it does not say.
         written: Graph that palmette writes over the model's own weights, which lie at ``graph``.
     """
 
@@ -68,7 +58,6 @@ class OnnxFolder:
     external: tuple[Path, ...]
     head: Head
     prompts: Mapping[str, str]
-    width: int | None
     written: Written | None = None
 
     @classmethod
@@ -106,17 +95,14 @@ class OnnxFolder:
         cls, path: Path, file: Path, name: str, external: tuple[Path, ...], written: Written | None = None
     ) -> OnnxFolder:
         """Read the settings beside a graph."""
-        head, width = _read_head(path, name)
+        head = _read_head(path, name)
         facts = read_settings(path / "config_sentence_transformers.json")
         prompts = facts.get("prompts") or {}
         if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
             raise CheckpointError(f"encoder {name!r}: its prompts are no texts by name: {shown(prompts)}")
         default = prompts.get(facts.get("default_prompt_name") or "", "")
-        truncate = facts.get("truncate_dim")
-        if truncate is not None and (type(truncate) is not int or truncate < 1):
-            raise CheckpointError(f"encoder {name!r}: truncate_dim must be a whole number, got {shown(truncate)}")
-        prompts = {**prompts, "": default}
-        return cls(path, file, name, external, replace(head, truncate=truncate), prompts, width, written)
+        head = replace(head, truncate=facts.get("truncate_dim"))
+        return cls(path, file, name, external, head, {**prompts, "": default}, written)
 
     @cached_property
     def max_length(self) -> int:
@@ -214,8 +200,8 @@ def _export(name: str) -> str:
     return f"write one with `palmette export-onnx {source} FOLDER` and give 'onnx:FOLDER'"
 
 
-def _read_head(path: Path, name: str) -> tuple[Head, int | None]:
-    """Read everything after the transformer, and the width that it expects."""
+def _read_head(path: Path, name: str) -> Head:
+    """Read everything after the transformer."""
     modules = modules_of(path, name)
     kinds = [module.kind for module in modules]
     if kinds[:1] != ["Transformer"] or kinds[1:2] not in ([], ["Pooling"]) or not set(kinds[1:]) <= set(_KINDS):
@@ -224,34 +210,25 @@ def _read_head(path: Path, name: str) -> tuple[Head, int | None]:
             f"{path} has {', '.join(kinds)}"
         )
     if len(modules) == 1:
-        return Head(), None
+        return Head()
     config = read_settings(modules[1].folder / "config.json")
     poolings, includes = pooling_names(config) or ["mean"], config.get("include_prompt", True) is not False
     if not set(poolings) <= set(POOLINGS) or (not includes and "weightedmean" in poolings):
         raise CheckpointError(f"encoder {name!r}: palmette does not know its pooling {', '.join(poolings)}")
-    width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
-    if type(width) is not int or width < 1:
-        raise CheckpointError(f"encoder {name!r}: its pooling says no width: {shown(width)}")
     after: list[Dense | None] = []
-    reached = width * len(poolings)
     for kind, folder in modules[2:]:
         if kind == "Dense":
-            dense = _read_dense(folder, name)
-            if dense.weight.shape[0] != reached:
-                raise CheckpointError(
-                    f"encoder {name!r}: {folder} takes vectors of {dense.weight.shape[0]} numbers, and gets {reached}"
-                )
-            reached = dense.weight.shape[1]
-            after.append(dense)
+            after.append(_read_dense(folder, name))
         elif kind == "Normalize":
             after.append(None)
         elif kind == "Pooling":
             raise CheckpointError(f"encoder {name!r}: {path} has two poolings")
-    return Head(poolings, includes, after), width
+    return Head(poolings, includes, after)
 
 
 def _read_dense(folder: Path, name: str) -> Dense:
     """Read a projection from safetensors."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     config, file = read_settings(folder / "config.json"), folder / "model.safetensors"
@@ -263,11 +240,10 @@ def _read_dense(folder: Path, name: str) -> Dense:
         )
     if not file.is_file():
         raise CheckpointError(f"encoder {name!r}: {folder} has no {file.name}, and palmette reads no other weights")
-    check_shape("Dense", folder, name, read_size(file).numbers)
     try:
         weights = {key: np.asarray(value, np.float32) for key, value in load_file(file).items()}
-    except KeyError as error:
-        raise CheckpointError(f"{file} has weights of the type {error}; palmette reads float32 and float16") from error
+    except (KeyError, SafetensorError) as error:  # KeyError: the type of the weights
+        raise CheckpointError(f"{file} has no weights in float32 or float16 ({error}): export it again") from error
     weight, bias = weights.pop("linear.weight", None), weights.pop("linear.bias", None)
     fits = weight is not None and weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
     if weights or not fits or weight is None:
