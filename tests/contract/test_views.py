@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from palmette import Document, Index, Model
-from palmette.errors import InputError
 from palmette.store.memory import ArrayView
 from support.places import KINDS, places
-from support.stores import key_of
 from support.tiny import documents, many_documents
 
 QUERIES = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]
@@ -64,13 +62,3 @@ def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
     values = dict(zip(every.keys[0].tolist(), every.scores[0].tolist(), strict=True))
     assert set(found.keys[0].tolist()) <= {int(key) for key in some}
     assert found.scores[0].tolist() == pytest.approx([values[key] for key in found.keys[0].tolist()], abs=1e-5)
-
-
-def test_arrays_in_memory_name_their_documents_and_have_no_words() -> None:
-    given = documents()[:3]
-    view = ArrayView({"v": np.eye(3, dtype=np.float32)}, given)
-    assert (len(view), key_of(view, given[1].key), key_of(view, "nobody")) == (3, 1, None)
-    assert view.ids([2, 0]) == [given[2].key, given[0].key]
-    assert view.documents([1]) == given[1:2]
-    with pytest.raises(InputError, match="build an index"):
-        view.words("owl", 3)

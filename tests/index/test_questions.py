@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import pytest
 from palmette import Document, FakeEncoder, Index, RetrievalData, SpaceModel
 from palmette.errors import CorruptIndexError, InputError
 from palmette.learning.questions import write_questions
-from support.places import KINDS, places
 
 PARTS = (
     "Apples are picked in September.",
@@ -32,12 +31,6 @@ ASKED = RetrievalData(
 WORDS = {"marmelo": "Quinces", "apiary": "Bees", "cerise": "Cherries"}
 
 
-@pytest.fixture(params=KINDS)
-def new(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
-    with places(request.param) as make:
-        yield make
-
-
 def build(place: str | Path, documents: list[Document]) -> Index:
     return Index.build(documents, SpaceModel.untrained(FakeEncoder(32)), place, passages={"tokens": 20}, progress=False)
 
@@ -54,8 +47,8 @@ def found(index: Index) -> set[str]:
     return known
 
 
-def test_a_passage_has_its_questions_as_long_as_its_text(new: Callable[[], str | Path]) -> None:
-    with build(new(), [LONG, SHORT]) as index:
+def test_a_passage_has_its_questions_as_long_as_its_text(place: Callable[[], str | Path]) -> None:
+    with build(place(), [LONG, SHORT]) as index:
         assert index.stats().passages == 5
         assert found(index) == set()
         before = {hit.id: hit.text for hit in index.search("Bees fly", 9)}
@@ -64,12 +57,12 @@ def test_a_passage_has_its_questions_as_long_as_its_text(new: Callable[[], str |
         assert index.get(["long", "short"]) == [LONG, SHORT], "nothing else is changed"
         assert {hit.id: hit.text for hit in index.search("Bees fly", 9)} == before
         assert index.search("Bees fly", 1, lexical=0)[0].score == pytest.approx(
-            build(new(), [LONG, SHORT]).search("Bees fly", 1, lexical=0)[0].score
+            build(place(), [LONG, SHORT]).search("Bees fly", 1, lexical=0)[0].score
         )
         assert index.add_questions(ASKED) == 3
         index.compact()
         index.verify()
-        with index.copy_to(new()) as copy:
+        with index.copy_to(place()) as copy:
             assert found(copy) == {*WORDS}
         # another passage of the document is edited, its metadata too: they stay
         edited = replace(LONG, text=TEXT.replace("Dates are dried", "Dates are eaten"), metadata={"year": 2021})

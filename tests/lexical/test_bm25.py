@@ -12,9 +12,6 @@ from palmette.lexical.bm25 import (
     PostingList,
     WordCollection,
     candidates,
-    counts_in,
-    kth_best,
-    merge_postings,
     norms,
     query_terms,
     shares,
@@ -59,37 +56,6 @@ def test_the_best_are_among_the_candidates(seed: int, words: int, k: int, floor:
     assert mask[found].all()
     best = rows[np.argsort(-scores[rows], kind="stable")][:k]
     assert set(best[(scores[best] >= floor) & (scores[best] > 0)]) <= set(found.tolist())
-
-
-def test_frequent_words_are_not_walked_through() -> None:
-    every = np.arange(10_000, dtype=np.int32)
-    rare, norm = every[::1000].copy(), norms(np.full(10_000, 5), 5.0)
-    ones = np.ones(10_000, np.uint8)
-    frequent = PostingList(hits_of(every, ones), np.float32(0.1), 0.046)
-    lists = [frequent, PostingList(hits_of(rare, ones[:10]), np.float32(0.9), 0.41)]
-    for k, floor, found in ((10, 0.0, rare), (10_000, 0.2, rare), (11, 0.0, every), (9, 0.5, every[:0])):
-        assert candidates(lists, norm, k, floor, NONE, None).tolist() == found.tolist()
-
-
-@given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)))
-def test_looking_up_and_merging(held: set[int], word: set[int]) -> None:
-    have, rows = (np.array(sorted(some), np.int32) for some in (held, word))
-    counts = (1 + rows % 7).astype(np.uint8)
-    hits = hits_of(rows, counts)
-    assert counts_in(have, hits).tolist() == [1 + r % 7 if r in word else 0 for r in have.tolist()]
-    sums, norm = np.full(len(have), 0.25, np.float32), np.ones(301, np.float32)
-    kept, sums = merge_postings(have, sums, hits, norm, NONE, np.float32(0.5), np.float32(0))
-    assert kept.tolist() == sorted(held | word)
-    expected = [0.25 * (r in held) + 0.5 * (r in word) * (c := 1 + r % 7) / (c + 1) for r in kept.tolist()]
-    assert sums.tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("k", [1, 5, 60, 400])
-def test_a_floor_is_reached_by_k(k: int) -> None:
-    sums = np.random.default_rng(k).random(300).astype(np.float32)
-    floor = kth_best(sums, k)
-    assert (sums >= floor).sum() >= min(k, 300)
-    assert floor == 0 if k > 300 else np.sort(sums)[-k] - floor < 1 / 4000
 
 
 def test_rare_words_weigh_more_and_unknown_ones_most() -> None:

@@ -86,14 +86,6 @@ def test_any_search_of_any_cut_is_brute_force(
             assert not len(wanted) or same(found, expected)
 
 
-@pytest.mark.parametrize("multiply", PRODUCTS)
-def test_products_are_exact_however_wide(multiply: Any) -> None:
-    a, b = np.random.default_rng(0).choice(np.array([-127, -126, 127], np.int8), (2, 7, 3001))
-    a[0] = b[0] = 127
-    assert np.array_equal(multiply(a, b), a.astype(np.int64) @ b.astype(np.int64).T)
-    assert codes.matrix_product() in (codes.product_of_bytes, codes.product_of_floats)
-
-
 def test_few_rows_are_compared_in_full() -> None:
     rng = np.random.default_rng(0)
     data, queries = vectors(rng, "any", 20_000, 64), vectors(rng, "any", 6, 64)
@@ -202,28 +194,6 @@ def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.
         get_threads()
     monkeypatch.delenv("PALMETTE_THREADS")
     assert get_threads() >= 1
-
-
-def test_heavy_modules_are_loaded_only_when_needed() -> None:
-    script = """
-import sys
-import numpy as np
-from support.stores import SPECS, doc, key_of, put
-from palmette.search.plan import Score, SearchPlan
-from palmette.store.local.backend import LocalBackend
-def loaded():
-    return sorted({"faiss", "numba", "torch"} & set(sys.modules))
-with LocalBackend.in_memory(SPECS) as backend:
-    put(backend, doc("a"))
-    with backend.read() as view:
-        assert view.ids([key_of(view, "a")]) == ["a"]
-        print(loaded())
-        for metric in ("inner_product", "overlap"):
-            view.candidates(SearchPlan(Score("leaves", np.ones((1, 8), np.float32), metric)), 1)
-            print(loaded())
-"""
-    done = run_python(script, timeout=120)
-    assert done.stdout.splitlines() == ["[]", "['numba']", "['numba']"], done.stderr
 
 
 def test_the_kernel_compiles_without_a_place_to_keep_it() -> None:

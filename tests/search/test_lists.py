@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.arrays import as_floats, to_fixed
 from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
@@ -77,17 +76,6 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
     assert results[0].visited == np.count_nonzero(lists < 8)
     for query, looked, found in zip(queries, chosen, results[0].keys, strict=True):  # bytes alone confuse some
         assert found.tolist() == brute(data, lists, np.arange(len(data)), query, looked, 10)[0].tolist()
-
-
-def test_fractions_are_searched_within_lists() -> None:
-    data = to_fixed(np.random.default_rng(0).random((40, 6)).astype(np.float32))
-    lists = np.arange(40)[:, None] % 4
-    query = np.random.default_rng(1).normal(size=6).astype(np.float32)
-    part = ListBlock(Block(data, np.arange(40)), ListOrder(lists), None)
-    found = top_k_in_lists([part], query[None], np.array([[1, 3]]), 5)
-    expected, scores, _ = brute(as_floats(data), lists, np.arange(40), query, np.array([1, 3]), 5)
-    assert found.keys[0].tolist() == expected.tolist()
-    np.testing.assert_allclose(found.scores[0], scores, rtol=1e-6)
 
 
 def test_each_listing_has_an_order_of_its_own() -> None:

@@ -36,14 +36,6 @@ def test_stats_count_what_it_shows(whole: LocalBackend) -> None:
     assert (whole.stats().documents, whole.stats().reclaimable) == (2, 1)
 
 
-def test_views_of_views_keep_both_filters(whole: LocalBackend) -> None:
-    put(whole, doc("b2", tenant="b", colour="red"))
-    red = filtered(filtered(whole, tenant="a"), colour="red")
-    assert [found.key for found in red.scan()] == ["a1"]
-    assert [found.key for found in red.scan(parse_filter({"tenant": "a"}))] == ["a1"]
-    assert red.get(["a1", "a2", "b1", "b2"])[1:] == [None, None, None]
-
-
 def test_writes_stay_within(whole: LocalBackend) -> None:
     tenant = filtered(whole, tenant="a")
     outside, taken = doc("x", tenant="b"), doc("b1", tenant="a")
