@@ -66,30 +66,6 @@ def test_hits_carry_marks_and_keep_them():
     assert pickle.loads(pickle.dumps(hit)).highlights == hit.highlights
 
 
-<<<<<<< HEAD
-=======
-def test_a_passage_that_goes_on_with_a_table_has_no_header_in_it():
-    text = "\n".join(ROWS[:3])
-    found = highlight(text, "what is LH 1001?", (0, len(text)), words_in(text, "1001"), 30)
-    assert (text[slice(*found.sentence)], found.line) == (ROWS[0], 30)
-
-
-def test_of_short_blocks_that_are_one_sentence_the_one_with_the_words_is_marked():
-    text = "# People\nNobody left.\n\n# Next\nMove the archive out of the cellar."
-    found = highlight(text, "where is the archive?", (0, len(text)), words_in(text, "archive"), 1)
-    assert (text[slice(*found.sentence)], found.line) == ("# Next\nMove the archive out of the cellar.", 4)
-    assert found.around == (0, len(text))
-
-
-def test_code_stays_together_across_its_blank_lines():
-    text = (
-        'def read(path):\n    """Read a file.\n\n    A path that is missing raises."""\n    return path.read_text()\n'
-    )
-    found = highlight(text, "what raises if it is missing", (0, len(text)), words_in(text, "missing", "raises"), 1)
-    assert found.sentence == (0, len(text))
-
-
->>>>>>> parent of 71f1bf2a (A mark is its sentence, a row or a line: the block that it announces won 2 of 69 questions, and no stretch)
 def test_rows_far_below_the_head_of_a_table_are_found_by_its_columns():
     parts = [f"| part {number} | {number * 7 % 90} | {number}C |" for number in range(60)]
     text = "\n".join(["# Stock", "", "## Kiel", "", "| part | on shelf | drawer |", "|---|---|---|", *parts, ""])
