@@ -90,6 +90,7 @@ def browser() -> Iterator[Tab]:
 @pytest.fixture
 def tab(browser: Tab) -> Iterator[Tab]:
     """A browser's tab, whose page must complain of nothing, and run nothing of a hostile text."""
+    browser.goto("about:blank#")  # the page of the test before may still look for its service
     browser.errors.clear()
     yield browser
     assert browser.errors == []
