@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette import Document, FakeEncoder, Index, Model, SpaceModel
 from palmette.cli import main
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.learning.refit import feedback_data, refit, restore_former
 from palmette.store.local.feedback import FEEDBACK
+from support.tiny import METHODS
 
 TOPICS = 30
 QUIET: dict[str, Any] = {"progress": False}
@@ -35,10 +37,11 @@ def quality(index: Index) -> float:
     return float(np.mean([int(some[0].id[1:]) % TOPICS == topic for topic, some in enumerate(hits)]))
 
 
-def with_feedback(path: Path, votes: int, wrong: float, seed: int = 0) -> Index:
+def with_feedback(path: Path, votes: int, wrong: float, seed: int = 0, model: Model | None = None) -> Index:
     """Build an index on which people have voted, some of them wrongly."""
     draw = np.random.default_rng(seed)
-    index = Index.build(documents(), SpaceModel.untrained(FakeEncoder(64)), path, **QUIET)
+    texts = [replace(document, fields={"name": "beta"}) for document in documents()]
+    index = Index.build(texts, model or SpaceModel.untrained(FakeEncoder(64)), path, **QUIET)
     for number in range(votes):
         topic = int(draw.integers(TOPICS))
         said = int(draw.integers(TOPICS)) if draw.random() < wrong else topic
@@ -87,6 +90,19 @@ def test_what_a_sync_wrote_meanwhile_stays_with_its_source(tmp_path: Path) -> No
         assert "gone" not in index
         report = index.sync([Document("page", "the third text")], "pages", **QUIET)
         assert (report.changed, report.removed, report.skipped) == (["page"], ["more"], [])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore")
+def test_every_method_is_trained_anew_with_its_own_options(tmp_path: Path, method: str) -> None:
+    with with_feedback(tmp_path / "ix", 120, 0.0, model=METHODS[method]()) as index:
+        own = index.model.config
+    done = refit(tmp_path / "ix", steps=2, batch_size=8, **QUIET)
+    assert done.held_out
+    with Index.open(tmp_path / "ix") as index:
+        assert {name: getattr(index.model.config, name) for name in own.choices()} == {
+            name: getattr(own, name) for name in own.choices()
+        }
 
 
 @pytest.mark.parametrize("draws", [2, pytest.param(10, marks=pytest.mark.exhaustive)])

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from palmette.encoder.sentences.separate import separate
 
 from palmette import FakeEncoder, Index, SpaceModel
 from palmette.reader import Reader
@@ -74,8 +73,7 @@ def test_hits_are_read_by_the_vectors_that_the_index_stores(monkeypatch):
     assert others == expected
 
 
-@pytest.mark.parametrize(("option", "read"), [("separate", {"query"}), (None, {"query", "document"})])
-def test_an_encoder_of_whole_texts_is_asked_anew_unless_its_sentences_are_stored(option, read, monkeypatch):
+def test_an_encoder_of_whole_texts_is_asked_anew(monkeypatch):
     class Whole(FakeEncoder):
         has_offsets = False
 
@@ -84,9 +82,9 @@ def test_an_encoder_of_whole_texts_is_asked_anew_unless_its_sentences_are_stored
     monkeypatch.setattr(
         encoder, "forward", lambda texts, kind, *how: (kinds.append(kind), forward(texts, kind, *how))[1]
     )
-    model = SpaceModel.untrained(separate(encoder, option))
+    model = SpaceModel.untrained(encoder)
     hits = Index.build(["\n\n".join(readers.texts()[8:12])], model).search("where does the green owl live?", 5)
     kinds.clear()
     answer = Reader.untrained(model.encoder).answer("where does the green owl live?", hits, threshold=0)
-    assert set(kinds) == read
+    assert set(kinds) == {"query", "document"}
     assert "green owl" in answer.text

@@ -269,12 +269,11 @@ class Index:
             except (InputError, StoreError):
                 if not index_exists(path):  # else another process has created it meanwhile
                     raise
-        passages, opening = options["passages"], {} if encoder is None else {"encoder": encoder}
-        opening |= {"engine": options["engine"], "passages": None if passages == AUTO else passages}
-        index = cls.open(path, model, **opening)
-        if passages is None and index.backend.passages is not None:
+        index = cls.open(path, model, engine=options["engine"], **({} if encoder is None else {"encoder": encoder}))
+        passages, own = options["passages"], index._cutter.recorded
+        if passages != AUTO and own != (other := new_cutter(index.model, passages).recorded):
             index.close()
-            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
+            raise ConfigError(f"{path} cuts documents by {own}, not by {other}: leave passages={other} out")
         return index
 
     def filtered(self, filter: FilterLike) -> Self:

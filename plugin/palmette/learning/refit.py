@@ -25,6 +25,7 @@ from palmette.index.copies import update_copy
 from palmette.machine.devices import require_torch
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import between, draft_beside, exchange_folders
+from palmette.methods.base import Model
 from palmette.store.local.database import OpenedFolder
 from palmette.store.local.feedback import FEEDBACK, Vote
 from palmette.store.local.folder import COMMIT, write_lock
@@ -134,7 +135,7 @@ def refit(
         train = replace(data, qrels={"train": data.qrels["train"]})
         with draft_beside(place) as holder:
             # 1. Train a model of the same method and options over the same encoder.
-            settings = index.model.config.to_dict() | options
+            settings = own_options(index.model) | options
             encoder = index.model.encoder.plain
             model = type(index.model).fit(train, encoder=encoder, seed=seed, progress=progress, **settings)
             if model.fingerprint == index.model.fingerprint:
@@ -212,6 +213,12 @@ def _brought_over(index: Index, other: Index, place: Path, folder: Path) -> Iter
 def _former(place: Path) -> Path:
     """Folder of the former index, beside the index."""
     return place.with_name(f"{place.name}.former")
+
+
+def own_options(model: Model) -> dict[str, Any]:
+    """Options that a model was trained with, without what training filled in."""
+    chosen, choices = model.config.to_dict(), model.config.choices()
+    return {name: value for name, value in chosen.items() if name in choices}
 
 
 def _real_folder(path: str | Path) -> Path:
