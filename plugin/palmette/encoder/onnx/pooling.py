@@ -86,11 +86,11 @@ class Head:
 
 def pooling_name(config: Mapping[str, Any]) -> str | None:
     """Return the pooling of a module's settings, which older versions write as switches; ``None`` for no known one."""
-    named = config.get("pooling_mode")
+    named: Any = config.get("pooling_mode")
     if named is None:
         switches = [name for name in config if name.startswith("pooling_mode_") and config[name] is True]
         named = [POOLINGS.get(name) for name in switches] or "mean"
     if isinstance(named, list) and len(named) == 1:
         named = named[0]
     known = isinstance(named, str) and named in POOLINGS.values() and config.get("include_prompt", True) is not False
-    return named if known else None
+    return str(named) if known else None
