@@ -30,9 +30,6 @@ TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the 
 SHAPES: dict[str, dict[str, Any]] = {
     "bert": {},
     "first token": {"pooling": "cls"},
-    "largest": {"pooling": "max"},
-    "root of the length": {"pooling": "mean_sqrt_len_tokens"},
-    "weighted": {"pooling": "weightedmean"},
     "last token": {"pooling": "lasttoken"},
     "projection": {"dense": 8},
     "roberta": {"family": "roberta"},
@@ -96,13 +93,14 @@ def test_an_export_gives_the_vectors_of_its_source(shape: str, tmp_path: Path) -
     assert encoder.count_tokens(TEXTS) == source.count_tokens(TEXTS)
 
 
-def test_a_pooling_may_leave_the_prompt_out(tmp_path: Path) -> None:
-    folder = save_tiny_encoder(tmp_path / "source", prompts={"query": "query : "})
-    settings = folder / "1_Pooling" / "config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "include_prompt": False}))
-    source = load(folder)
-    encoder = load(f"onnx:{export_onnx(source, tmp_path / 'onnx').path}")
-    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), source.encode_queries(["a cat"]), atol=1e-5)
+def test_a_rare_pooling_is_computed_by_torch_alone(tmp_path: Path) -> None:
+    for name, change in {"prompt": {"include_prompt": False}, "max": {"pooling_mode": "max"}}.items():
+        folder = save_tiny_encoder(tmp_path / name, prompts={"query": "query : "})
+        edited("1_Pooling/config.json", **change)(folder)
+        assert type(load_encoder(folder, device="cpu")).__name__ == "SentenceEncoder"
+        with pytest.raises(CheckpointError, match="before a pooling other than mean"):
+            export_onnx(folder, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
 
 
 def test_an_export_takes_prompts_and_a_width(source: Path, exported: Path, tmp_path: Path) -> None:
@@ -186,7 +184,7 @@ def test_an_index_is_opened_with_the_export_of_its_encoder(
         assert len(index.search("a cat on the roof", k=5)) == 5
         with pytest.raises(ConfigError, match=r"reads questions only.*open the index without encoder="):
             index.add(["another bird"])
-    other = export_onnx(save_tiny_encoder(tmp_path / "other", pooling="max"), tmp_path / "onnx").path
+    other = export_onnx(save_tiny_encoder(tmp_path / "other", pooling="cls"), tmp_path / "onnx").path
     with pytest.raises(ModelMismatchError, match="was trained with encoder"):
         Index.open(tmp_path / "index", encoder=f"onnx:{other}")
 
@@ -285,11 +283,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "other bytes": (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"\x07" * 99), "cannot be loaded"),
     "input": (change_graph(lambda g: rename(g, "attention_mask", "pixels")), "cannot be computed ('pixels')"),
     "output": (change_graph(lambda g: rename(g, "last_hidden_state", "logits")), "reads last_hidden_state or"),
-    "pooling": (edited("1_Pooling/config.json", pooling_mode="median"), "does not know its pooling median"),
-    "module": (
-        edited("1_Pooling/config.json", pooling_mode=["mean", "attention"]),
-        "does not know its pooling mean, attention",
-    ),
+    "pooling": (edited("1_Pooling/config.json", pooling_mode="median"), "before a pooling other than mean"),
     "prompts": (edited("config_sentence_transformers.json", prompts={"query": 1}), "prompts are no texts"),
     "truncate": (edited("config_sentence_transformers.json", truncate_dim="x"), "no model can be made of this"),
     "code": (
@@ -336,9 +330,6 @@ def test_projections_are_checked(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=words):
             load(f"onnx:{folder}")
     dense.write_text(good)
-    edited("1_Pooling/config.json", pooling_mode=["mean", "cls"])(folder)
-    with pytest.raises(CheckpointError, match="no model can be made of this"):
-        load(f"onnx:{folder}")
     (folder / "2_Dense" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="reads no other weights"):
         load(f"onnx:{folder}")

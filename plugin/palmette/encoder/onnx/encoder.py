@@ -67,7 +67,6 @@ class OnnxEncoder(Encoder):
         self.head = folder.head
         own = own_prompts(folder.prompts, "")
         self.prompts = chosen_prompts(options.prompts, own)
-        self.has_offsets = len(self.head.poolings) == 1
         record = folder.record
         self.precision = "float32" if record is None else record.precision
         self._tokenizer = _load_tokenizer(folder, self.max_length)
@@ -91,7 +90,7 @@ class OnnxEncoder(Encoder):
                 "train it with the sentence-transformers model"
             )
         tokens, mask, offsets = self._tokens(texts, kind)
-        pooled = self.pool(tokens, self._pooled_part(mask, kind)) if "pooled" in outputs else None
+        pooled = self.pool(tokens, mask) if "pooled" in outputs else None
         if outputs == {"pooled"}:
             return States(pooled)
         tokens[~mask] = 0
@@ -138,17 +137,6 @@ class OnnxEncoder(Encoder):
             states[rows, : part.shape[1]] = part
         assert states is not None
         return states
-
-    def _pooled_part(self, mask: Mask, kind: Kind) -> Mask:
-        """Return the mask without the prompt's tokens, of a model whose pooling leaves them out."""
-        prompt = self.prompts.get(kind, "")
-        if self.head.includes_prompt or not prompt:
-            return mask
-        encoding = self._tokenizer.encode(prompt)
-        count = sum(encoding.attention_mask)
-        count -= encoding.special_tokens_mask[len(encoding.ids) - 1] if count == len(encoding.ids) else 0
-        place = np.arange(mask.shape[1]) - mask.argmax(axis=1)[:, None]
-        return np.asarray(mask & (place >= count))
 
 
 class LightEncoder(OnnxEncoder):

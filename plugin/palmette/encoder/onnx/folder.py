@@ -24,7 +24,7 @@ import numpy as np
 
 from palmette.encoder.local.files import WEIGHTS_FILE, fingerprint, module_content, modules_of, read_settings, sha256_of
 from palmette.encoder.onnx.graph import UnsupportedTransformer, Written, write_graph
-from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
+from palmette.encoder.onnx.pooling import ACTIVATIONS, Dense, Head, pooling_name
 from palmette.errors import CheckpointError, ConfigError, shown
 
 RECORD = "palmette_onnx.json"
@@ -88,7 +88,10 @@ class OnnxFolder:
         file = _find_graph(path, usual if graph is None else (graph,), name)
         if not (path / TOKENIZER).is_file():
             raise CheckpointError(f"encoder {name!r}: {path} has no {TOKENIZER}; {_export(name)}")
-        return cls._read(path, file, name, tuple(sorted(file.parent.glob(f"{file.name}?*"))))
+        try:
+            return cls._read(path, file, name, tuple(sorted(file.parent.glob(f"{file.name}?*"))))
+        except UnsupportedTransformer as error:
+            raise CheckpointError(f"encoder {name!r}: palmette computes no ONNX graph before {error}") from None
 
     @classmethod
     def _read(
@@ -211,10 +214,9 @@ def _read_head(path: Path, name: str) -> Head:
         )
     if len(modules) == 1:
         return Head()
-    config = read_settings(modules[1].folder / "config.json")
-    poolings, includes = pooling_names(config) or ["mean"], config.get("include_prompt", True) is not False
-    if not set(poolings) <= set(POOLINGS) or (not includes and "weightedmean" in poolings):
-        raise CheckpointError(f"encoder {name!r}: palmette does not know its pooling {', '.join(poolings)}")
+    pooling = pooling_name(read_settings(modules[1].folder / "config.json"))
+    if pooling is None:
+        raise UnsupportedTransformer("a pooling other than mean, cls and lasttoken, or one that leaves the prompt out")
     after: list[Dense | None] = []
     for kind, folder in modules[2:]:
         if kind == "Dense":
@@ -223,7 +225,7 @@ def _read_head(path: Path, name: str) -> Head:
             after.append(None)
         elif kind == "Pooling":
             raise CheckpointError(f"encoder {name!r}: {path} has two poolings")
-    return Head(poolings, includes, after)
+    return Head(pooling, after)
 
 
 def _read_dense(folder: Path, name: str) -> Dense:

@@ -19,22 +19,11 @@ _SHORTEST = 1e-12
 """Length below which a vector is not scaled up, as in torch."""
 
 
-_SWITCHES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-"""Poolings by the switch of older versions, in the order of their results."""
-POOLINGS = tuple(_SWITCHES.values())
-"""Names of the poolings that :func:`pool_tokens` knows."""
+POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "lasttoken"}
+"""Poolings that :func:`pool_tokens` knows, by the switch of older versions."""
 
 ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "Identity": lambda values: values,
-    "ReLU": lambda values: np.maximum(values, 0),
-    "Sigmoid": lambda values: np.asarray(1 / (1 + np.exp(-values)), np.float32),
     "Tanh": lambda values: np.asarray(np.tanh(values), np.float32),
 }
 """Functions after a projection, by the name of torch's module."""
@@ -42,20 +31,14 @@ ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
 
 def pool_tokens(name: str, tokens: Floats, mask: Floats) -> Floats:
     """Pool token states [B, T, w] where the mask [B, T] is 1, as sentence-transformers does: [B, w]."""
-    rows, first = np.arange(len(tokens)), mask.argmax(axis=1)
+    rows = np.arange(len(tokens))
     if name == "cls":
-        return np.asarray(tokens[rows, first])
+        return np.asarray(tokens[rows, mask.argmax(axis=1)])
     if name == "lasttoken":
         return np.asarray(tokens[rows, mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)])
-    if name == "max":
-        return np.asarray(np.where(mask[..., None] > 0, tokens, np.float32(-np.inf)).max(axis=1), np.float32)
-    # The others are sums over tokens, divided by the sum of their weights, or by its root.
-    weights = mask
-    if name == "weightedmean":
-        weights = mask * (np.arange(tokens.shape[1]) - first[:, None] + 1).astype(np.float32)
-    sums = np.matmul(weights[:, None], tokens)[:, 0]
-    total = np.asarray(np.maximum(weights.sum(axis=1, keepdims=True), _LEAST_DIVISOR), np.float32)
-    return np.asarray(sums / (np.sqrt(total) if name == "mean_sqrt_len_tokens" else total), np.float32)
+    sums = np.matmul(mask[:, None], tokens)[:, 0]
+    total = np.asarray(np.maximum(mask.sum(axis=1, keepdims=True), _LEAST_DIVISOR), np.float32)
+    return np.asarray(sums / total, np.float32)
 
 
 @dataclass(frozen=True)
@@ -77,21 +60,18 @@ class Head:
     """Everything after the transformer.
 
     Attributes:
-        poolings: Names of the poolings, whose results stand beside each other.
-        includes_prompt: Whether the tokens of the prompt are pooled, too.
+        pooling: Name of the pooling.
         after: Projections and ``None`` for scaling to unit length, in their order.
         truncate: Leading numbers of a vector that are kept, of a model that was trained for it.
     """
 
-    poolings: Sequence[str] = ("mean",)
-    includes_prompt: bool = True
+    pooling: str = "mean"
     after: Sequence[Dense | None] = ()
     truncate: int | None = None
 
     def pool(self, tokens: Floats, mask: Mask) -> Floats:
         """Pool token states [B, T, w] where the mask [B, T] is true, and finish them: [B, d]."""
-        weights = mask.astype(np.float32)
-        return self.finish(np.concatenate([pool_tokens(name, tokens, weights) for name in self.poolings], axis=1))
+        return self.finish(pool_tokens(self.pooling, tokens, mask.astype(np.float32)))
 
     def finish(self, vectors: Floats) -> Floats:
         """Apply what follows the pooling: [n, w] → [n, d]."""
@@ -104,10 +84,13 @@ class Head:
         return np.asarray(vectors[:, : self.truncate], np.float32)
 
 
-def pooling_names(config: Mapping[str, Any]) -> list[str]:
-    """List the poolings of a module's settings, which older versions write as switches."""
-    if (named := config.get("pooling_mode")) is not None:
-        return [str(name) for name in (named if isinstance(named, list) else [named])]
-    switches = dict.fromkeys((*_SWITCHES, *config))  # known ones first
-    chosen = (name for name in switches if name.startswith("pooling_mode_") and config.get(name) is True)
-    return [_SWITCHES.get(switch, switch) for switch in chosen]
+def pooling_name(config: Mapping[str, Any]) -> str | None:
+    """Return the pooling of a module's settings, which older versions write as switches; ``None`` for no known one."""
+    named: Any = config.get("pooling_mode")
+    if named is None:
+        switches = [name for name in config if name.startswith("pooling_mode_") and config[name] is True]
+        named = [POOLINGS.get(name) for name in switches] or "mean"
+    if isinstance(named, list) and len(named) == 1:
+        named = named[0]
+    known = isinstance(named, str) and named in POOLINGS.values() and config.get("include_prompt", True) is not False
+    return str(named) if known else None
