@@ -149,7 +149,9 @@ def _run_stats(args: argparse.Namespace) -> None:
         return
     for name, value in facts.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items())
+            value = ", ".join(
+                f"{key} {item:.4g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
+            )
         print(f"{name}: {value}")
 
 
