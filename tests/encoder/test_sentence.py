@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 from palmette.encoder import Backbone, Encoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError
-from palmette.machine.devices import check_device
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
@@ -128,15 +127,6 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(tiny, encoder, 
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match=f"device '{given}' cannot be used here: give .*'cpu'"):
         load_encoder(tiny if encoder == "tiny" else encoder, device=given)
-
-
-def test_a_process_takes_its_own_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert check_device(None) == torch.device("cuda:3")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert check_device(None) == torch.device("cuda:0")
 
 
 def only_pickles(folder: Path) -> None:
