@@ -15,7 +15,7 @@ from palmette.errors import (
     NotFoundError,
     PalmetteError,
 )
-from support.tiny import ANIMALS, documents
+from support.tiny import documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
@@ -30,13 +30,6 @@ def test_build_is_memory_or_folder_and_brings_up_to_date(space: Model, tmp_path)
     assert len(again) == 48
     assert (again.path, again.engine) == (tmp_path / "i", "exact")
     assert Index.build(["x"], space).path is None
-
-
-def test_an_index_names_its_engine(space: Model, tmp_path) -> None:
-    pytest.importorskip("faiss")
-    made = Index.build(["x"], space, tmp_path / "i", engine="faiss")
-    for index in (made, made.filtered({"$id": ["x"]}), Index.open(tmp_path / "i", engine="faiss")):
-        assert index.engine == "faiss"
 
 
 def test_changing_the_working_directory_changes_nothing(space: Model, tmp_path, monkeypatch) -> None:
@@ -136,12 +129,3 @@ def test_a_failed_copy_leaves_nothing(stored: Index, tmp_path, monkeypatch) -> N
     with pytest.raises(PalmetteError, match="no room"):
         stored.copy_to(tmp_path / "copy")
     assert [p.name for p in tmp_path.iterdir() if p.name != "index"] == []
-
-
-def test_a_copy_answers_as_the_original(index: Index, tmp_path) -> None:
-    copy = index.copy_to(tmp_path / "copy")
-    assert copy.search(QUERIES, k=48) == index.search(QUERIES, k=48)
-    red = index.filtered({"colour": "red"}).copy_to(tmp_path / "red")
-    assert len(red) == len(ANIMALS)
-    copy.delete(["red-owl"])
-    assert "red-owl" in index

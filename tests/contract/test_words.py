@@ -76,17 +76,6 @@ def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Inde
     assert explained.score == pytest.approx({h.id: h.score for h in again}["red-owl"], abs=1e-5)
 
 
-def test_hybrid_searches_are_filtered_and_ranked_alike(shared: Index) -> None:
-    condition = {"house": {"$lt": 24}}
-    hits = shared.search(QUERIES, k=7, filter=condition, lexical=0.6)
-    everything = shared.search(QUERIES, k=48, lexical=0.6)
-    for some, every in zip(hits, everything, strict=True):
-        within = [(h.id, h.score) for h in every if h.document.metadata["house"] < 24]
-        assert [(h.id, h.score) for h in some] == within[:7]
-    red = shared.filtered({"colour": "red"})
-    assert {h.document.metadata["colour"] for h in red.search("blue owl", k=48, lexical=1)} == {"red"}
-
-
 def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None:
     for lexical in (-0.1, 1.5, "much", True, None, float("nan")):
         with pytest.raises(ConfigError, match="lexical must be a number from 0"):
