@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from palmette import Index
 from palmette.cli import build_parser, main, parse
-from palmette.cli.serve import _service
+from palmette.cli.serve import _http_service
 from palmette.errors import ConfigError
 from palmette.index.written import Limits
 from palmette.machine import endpoint
@@ -156,11 +156,11 @@ def test_a_tenant_is_given_nothing_of_others(path: Path, model: StreamServer) ->
 
 def test_serve_takes_a_model_and_its_limits(path: Path, model: StreamServer) -> None:
     words = ["serve", str(path), "--llm", f"openai:small@{model.url}", "--llm-tokens", "7", "--llm-timeout", "3"]
-    made = _service(parse(build_parser(words), words)).writer
+    made = _http_service(parse(build_parser(words), words)).writer
     assert (made.llm.name, made.limits) == ("small", Limits(7, 3.0))
     wrong = [*words[:3], "gpt", *words[4:]]
     with pytest.raises(ConfigError, match="openai:MODEL"):
-        _service(parse(build_parser(wrong), wrong))
+        _http_service(parse(build_parser(wrong), wrong))
 
 
 def test_the_shell_prints_an_answer_and_its_sources(

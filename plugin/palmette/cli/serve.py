@@ -53,15 +53,9 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
 
 def _run_serve(args: argparse.Namespace) -> None:
     need_module("uvicorn", "serve", "palmette serve")
-    from palmette.config import check_count, check_range
-    from palmette.index.written import Limits
-    from palmette.service.callers import read_tokens
     from palmette.service.run import bind, serve
 
-    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
-    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
-    tokens = [] if args.tokens is None else read_tokens(args.tokens)
-    service = _service(args, "host", "port", "rate", "max_body", "write", tokens=tokens, llm=args.llm, limits=limits)
+    service = _http_service(args)
     if args.mcp:
         need_module("mcp", "mcp", "palmette serve --mcp")
         from palmette.service.mcp import mount
@@ -76,6 +70,18 @@ def _run_serve(args: argparse.Namespace) -> None:
 
         webbrowser.open(url)
     serve(service, tcp)
+
+
+def _http_service(args: argparse.Namespace) -> Any:
+    """Open the indexes that are served over HTTP, to the holders of tokens, with answers of a language model."""
+    from palmette.config import check_count, check_range
+    from palmette.index.written import Limits
+    from palmette.service.callers import read_tokens
+
+    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
+    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
+    tokens = [] if args.tokens is None else read_tokens(args.tokens)
+    return _service(args, "host", "port", "rate", "max_body", "write", tokens=tokens, llm=args.llm, limits=limits)
 
 
 def _service(args: argparse.Namespace, *settings: str, **more: Any) -> Any:
