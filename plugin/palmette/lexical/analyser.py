@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -110,11 +111,11 @@ class Analyser:
         seldom = len(chunk) > _SHORT or not (chunk.isascii() or _UNSPACED.search(chunk) is None)
         return self._spell(chunk) if seldom else self._known(chunk)
 
-    def chunks(self, text: str) -> Iterator[str]:
-        """Yield runs of characters that are analysed by themselves; a long text is read piece by piece."""
-        for piece in [text] if len(text) <= _PIECE else _pieces(text):
-            plain = piece if piece.isascii() else unicodedata.normalize("NFKC", with_few_marks(piece))
-            yield from _CHUNK.findall(plain)
+    def chunks(self, text: str) -> Iterable[str]:
+        """Split a text into runs of characters that are analysed by themselves; a long text piece by piece."""
+        if len(text) <= _PIECE:
+            return _chunks_of(text)
+        return chain.from_iterable(map(_chunks_of, _pieces(text)))
 
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
         """Find the words of a text that a query contains too: start and end of each."""
@@ -190,6 +191,10 @@ def pair_terms(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray
     mixed = first * np.uint64(0x9E3779B97F4A7C15) + second
     mixed ^= mixed >> np.uint64(32)
     return (mixed * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(64 - TERM_BITS)
+
+
+def _chunks_of(text: str) -> list[str]:
+    return _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", with_few_marks(text)))
 
 
 def _pieces(text: str) -> Iterator[str]:
