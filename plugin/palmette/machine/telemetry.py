@@ -34,18 +34,14 @@ SLOW = 1.0
 """Seconds from which on a search is logged as slow; ``PALMETTE_SLOW_SECONDS`` sets another bound."""
 LOGGED_CHARACTERS = 80
 """Characters of a question in the log."""
-RECORDERS = ("opentelemetry.sdk", "ddtrace.opentelemetry")
+RECORDERS = frozenset({"opentelemetry.sdk", "ddtrace.opentelemetry"})
 """Modules that record spans."""
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
-def _is_recorded() -> bool:
-    return any(name in sys.modules for name in RECORDERS)
-
-
 def span(name: str, attributes: Mapping[str, Any] = MappingProxyType({})) -> AbstractContextManager[Any]:
     """Open a span around a step; ``None`` in a process that records none."""
-    if not _is_recorded():
+    if RECORDERS.isdisjoint(sys.modules):
         return _NOTHING
     from opentelemetry import trace
 
@@ -92,6 +88,6 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
 
 def encoding(name: str, count: int) -> AbstractContextManager[Any]:
     """Open the span of an encoder's pass over texts, if there are any."""
-    if not count or not _is_recorded():
+    if not count or RECORDERS.isdisjoint(sys.modules):
         return _NOTHING
     return span("encode", {"palmette.encoder": public_name(name), "palmette.texts": count})
