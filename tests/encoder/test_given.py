@@ -80,6 +80,7 @@ def test_methods_that_read_tokens_say_so() -> None:
         ([[1.0, 2.0]] * 7, "for 5 texts: a vector for each"),
         ([[1.0, float("nan")]] * 5, "NaN or infinity for text 0"),
         ([[0.0, 1.0]] * 4 + [[0.0, 0.0]], "vector of zeros for text"),
+        ([[0.0, 1.0]] * 5, "the same vector for all of 5 different texts"),
         ([[1.0, 0.0]] * 4 + [[0.0, 1.0]], "another model than before.*build the index anew"),
         ([[1.0] * 3] * 5, "vectors of 3 numbers, and 2 before"),
     ],

@@ -23,6 +23,8 @@ SAME_MODEL = 0.98
 """Least cosine of two vectors of PROBE by one model; half precision and another batch stay well above it."""
 CHECKED_EVERY = 60.0
 """Seconds after which a request of questions carries PROBE again; each one of documents does."""
+BEGINNING = 200
+"""Characters by which texts are told apart; what a model cuts off may make longer ones equal."""
 SAFE_SHARE = 0.98
 """Part of the largest number of a vector that may be the largest where the vector is computed again."""
 
@@ -119,7 +121,16 @@ class PooledEncoder(Encoder):
         for row in np.flatnonzero(~vectors.any(axis=1)).tolist():
             if texts[row].strip():
                 raise EncodingError(f"{self.source} returned a vector of zeros for text {row}: {shown(texts[row])}")
-        return unit_rows(vectors)
+        unit = unit_rows(vectors)
+        if len(unit) > 1 and np.abs(unit - unit[0]).max() < 1e-6:
+            different = {" ".join(text.casefold().split())[:BEGINNING]: text for text in texts}
+            if len(different) > 1:
+                first, second, *_ = different.values()
+                raise EncodingError(
+                    f"{self.source} returned the same vector for all of {len(different)} different texts, such as "
+                    f"{shown(first)} and {shown(second)}: correct the model"
+                )
+        return unit
 
 
 def fingerprints(facts: str, probe: Floats) -> list[str]:
