@@ -75,7 +75,7 @@ def test_all_of_the_base_works_without_torch(tmp_path: Path) -> None:
 def test_the_contract_is_collected_without_torch_and_holds() -> None:
     """One part of it in one storage runs here, all of it in the job that has no torch."""
     script = [str(ROOT / "tests/support/without_torch.py"), "pytest", "-q", "-p", "no:cacheprovider"]
-    command = [sys.executable, *script, str(ROOT / "tests/contract"), "-k", "folder and (test_words or test_ragged)"]
+    command = [sys.executable, *script, str(ROOT / "tests/contract"), "-k", "folder and (test_words or test_passages)"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout
