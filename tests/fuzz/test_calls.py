@@ -27,11 +27,10 @@ from palmette.errors import PalmetteError
 from palmette.evaluation import evaluate_index
 from palmette.hub import open_checkpoint, pull, save_checkpoint
 from palmette.reader import Reader, load_reading
-from palmette.store.filters import And, Condition, Ids, Not, Or, matches, parse_filter
+from palmette.store.filters import matches, parse_filter
 from support import odd, readers, tiny
 from support.odd import ARGUMENTS, FILTERS, OPTIONS, QUERIES, TEXTS, VALUES, attempt, calls, many, options, some
 
-NODES = st.sampled_from([Not, And, Or, Ids])
 METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "space"])
 NAMED = some("id text metadata fields payload")
 
@@ -41,12 +40,6 @@ def search(index: Index, query: Any, given: dict[str, Any]) -> None:
         for hit in hits if isinstance(hits, list) else [hits]:
             assert hit.explain()._repr_html_()
             assert hit.highlights.to_dict()
-
-
-def node(index: Index, kind: Callable[..., Any], given: list[Any]) -> None:
-    made = kind(*given)
-    assert index.search("owl", filter=made) is not None
-    assert matches(made, {"lang": "en"}) in (True, False)
 
 
 def within(use: Callable[..., None]) -> Callable[..., None]:
@@ -67,9 +60,6 @@ INDEX_USES: list[tuple[Any, ...]] = [
     (lambda index, id: id in index, ARGUMENTS["id"]),
     (lambda index, *given: Index.build(given[0], index.model, language=given[1]), odd.DOCUMENTS, VALUES),
     (lambda index: (index.compact(), index.stats(), len(index), repr(index)),),
-    (node, NODES, st.tuples(VALUES)),
-    (node, st.just(Condition), st.tuples(VALUES, st.sampled_from(["in", "gt", "exists"]) | VALUES, VALUES)),
-    (node, NODES, st.tuples(st.lists(odd.CONDITIONS, max_size=2).map(tuple))),
     (lambda index, *given: evaluate_index(index, *given), VALUES, VALUES),
 ]
 SPLITS = st.dictionaries(st.sampled_from("qr"), VALUES)

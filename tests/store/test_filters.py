@@ -244,19 +244,3 @@ def test_a_filter_is_judged_anew_after_a_write() -> None:
         put(backend, doc("b"), doc("a"))
         with pytest.raises(FilterError, match="no document has metadata"):
             list(backend.scan(english))
-
-
-def test_filters_are_nested_to_a_limit() -> None:
-    deep = functools.reduce(lambda part, _: Not(part), range(90), Condition("a", "in", (1,)))
-    with LocalBackend.in_memory(SPECS) as backend:
-        put(backend, doc("x", a=1))
-        with backend.read(deep) as view:
-            assert len(view) == 1
-    with pytest.raises(FilterError, match="nested 100 deep"):
-        functools.reduce(lambda part, _: Not(part), range(20), deep)
-    for told, make in (
-        ("made by parse_filter.*got None", lambda: Not(None)),
-        ("no such condition", lambda: Condition("a", "gt")),
-    ):
-        with pytest.raises(FilterError, match=told):
-            make()

@@ -140,7 +140,7 @@ def main(kind: str, count: int, place: str) -> None:
         )
         if count >= 20 * SCOPES:  # as many filtered indexes as are remembered
             for number in range(SCOPES):
-                index.filtered({"at": {"$gte": number}}).search("owl", 1)
+                index.filtered({"at": {"$gt": -1 - number}}).search("owl", 1)
         with {"index": of_index, "service": of_service}[kind](index) as act:
             for number in range(1, count + 1):
                 act(number, draw)

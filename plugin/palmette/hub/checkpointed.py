@@ -119,6 +119,9 @@ class Checkpointed(ABC):
         for name, value in more.items():
             if name in ("language", "limits") and isinstance(value, str):
                 more[name] = [value]
+            listed = name in ("language", "limits") and isinstance(value, list | tuple)
+            for item in value if listed else [value]:
+                check_kind(f"{name} of a card", item, str if listed else (str, type(None)), "text")
         if report is not None:
             check_kind("report", report, Report, "what palmette.evaluate returns")
             rows = {row.name: {name: row.metrics[name] for name in SHOWN_METRICS} for row in report.rows}

@@ -41,7 +41,7 @@ _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 def span(name: str, attributes: Mapping[str, Any] = MappingProxyType({})) -> AbstractContextManager[Any]:
     """Open a span around a step; ``None`` in a process that records none."""
-    if RECORDERS.isdisjoint(sys.modules):
+    if sys.modules.keys().isdisjoint(RECORDERS):
         return _NOTHING
     from opentelemetry import trace
 
@@ -88,6 +88,6 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
 
 def encoding(name: str, count: int) -> AbstractContextManager[Any]:
     """Open the span of an encoder's pass over texts, if there are any."""
-    if not count or RECORDERS.isdisjoint(sys.modules):
+    if not count or sys.modules.keys().isdisjoint(RECORDERS):
         return _NOTHING
     return span("encode", {"palmette.encoder": public_name(name), "palmette.texts": count})

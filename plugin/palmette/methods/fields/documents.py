@@ -90,13 +90,14 @@ class FieldExtractor:
         sources = dict(extractor.sources)
         if len(sources) == 1:
             return extractor
-        if WHOLE in sources:
+        made = "+".join(source for name, source in sources.items() if name != WHOLE)
+        if sources.get(WHOLE, made) != made:  # that of an earlier training is as it is made here
             raise ConfigError(
                 f"fields: {WHOLE!r} is the field that is made of all others; name yours otherwise, such as "
                 f"fields={{'every': {sources[WHOLE]!r}, …}}"
             )
         if config.whole and config.attention != "full":
-            sources[WHOLE] = "+".join(sources.values())
+            sources[WHOLE] = made
         return cls(sources)
 
     @property
