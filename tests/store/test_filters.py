@@ -244,3 +244,11 @@ def test_a_filter_is_judged_anew_after_a_write() -> None:
         put(backend, doc("b"), doc("a"))
         with pytest.raises(FilterError, match="no document has metadata"):
             list(backend.scan(english))
+
+
+def test_numbers_and_texts_are_not_compared() -> None:
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, doc("number", a=1), doc("text", a="m"), *(doc(f"other {n}") for n in range(300)))  # asked by SQL
+        for condition, found in (({"$lt": "z"}, ["text"]), ({"$gt": 0}, ["number"]), ({"$lt": 5}, ["number"])):
+            with backend.read({"a": condition}) as view:
+                assert view.ids(view.keys().tolist()) == found
